@@ -40,6 +40,12 @@ class Source(ABC):
     path: str | None = None
     undone: object = None
 
+    def error(
+        self, message: str, offset: int | None = None, *, remedy: str | None = None
+    ) -> ParseError:
+        """Return the error for what is wrong with its bytes, at an offset if one can be named."""
+        return ParseError(message, offset=offset, source=self.name, remedy=remedy)
+
     @abstractmethod
     def _read_some(self, offset: int, view: memoryview) -> int:
         """Read up to `len(view)` bytes at `offset` into `view`; return how many, 0 at the end."""
@@ -88,18 +94,13 @@ class Source(ABC):
             offset += len(view)
 
     def _ends(self, at: int, missing: int) -> ParseError:
-        return ParseError(
-            f"ends after {at:,} bytes, {missing:,} more are needed", offset=at, source=self.name
-        )
+        return self.error(f"ends after {at:,} bytes, {missing:,} more are needed", at)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Return exactly `n_bytes` bytes; check the length against `size` before allocating."""
         if n_bytes > self.size - offset:
-            raise ParseError(
-                f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed",
-                offset=min(offset, self.size),
-                source=self.name,
-            )
+            message = f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed"
+            raise self.error(message, min(offset, self.size))
         buffer = bytearray(n_bytes)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)

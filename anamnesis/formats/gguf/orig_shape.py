@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.gguf.limits import GGUF_MAX_DIMS
@@ -28,10 +27,9 @@ def own_shapes(
         shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None
         is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
         if not is_shape or prod(shape) != tensor.n_elements:
-            raise ParseError(
+            raise source.error(
                 f"{key} must be the shape of as many values as {tensor.describe()} has, not"
-                f" {shape if is_shape else metadata.fields[key].describe()}",
-                source=source.name,
+                f" {shape if is_shape else metadata.fields[key].describe()}"
             )
         shapes[tensor.name] = tuple(shape)
     return shapes

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import json_table
 from anamnesis.base.source import Source
@@ -87,16 +87,15 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
 
 def _encoding(source: Source, head: bytes) -> NumberForm:
     if len(head) < _HEAD_BYTES:
-        raise ParseError(
+        raise source.error(
             f"{source.size} bytes are too few for a GGUF file, which starts with 24 of counts",
-            offset=len(head),
-            source=source.name,
+            len(head),
         )
     little, big = (int.from_bytes(head[_MAGIC_BYTES:], order) for order in ("little", "big"))
     big_endian = little & 0xFFFF == 0  # versions are small numbers
     version = big if big_endian else little
     if version == 0:
-        raise ParseError("there is no GGUF version 0", offset=_MAGIC_BYTES, source=source.name)
+        raise source.error("there is no GGUF version 0", _MAGIC_BYTES)
     if version > 3:
         raise UnsupportedError(
             f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
@@ -134,9 +133,7 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
     value = field.value
     if field.type is not ValueType.U32 or value == 0 or value & (value - 1):
         shown = field.describe() if field.span else f"the {field.describe()} {value!r}"
-        raise ParseError(
-            f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
-        )
+        raise source.error(f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}")
     if value > limits.GGUF_MAX_ALIGNMENT:
         raise LimitExceeded(
             "GGUF_MAX_ALIGNMENT",
@@ -242,26 +239,21 @@ def _placed(
     for entry in sorted(entries, key=lambda e: (e.offset, e.n_bytes), reverse=True):
         name, dtype, shape, n_bytes, offset, at = entry
         if offset % alignment:
-            raise ParseError(
+            raise source.error(
                 f"tensor {name!r} has offset {offset:,}, which is not a multiple of the alignment,"
                 f" {alignment}",
-                offset=at,
-                source=source.name,
+                at,
             )
         begin = start + offset
         end = begin + n_bytes
         if end > source.size and (n_bytes or dtype.kind == "unknown"):
-            raise ParseError(
-                f"truncated: {source.size:,} of {end:,} bytes, where tensor {name!r} ends",
-                offset=at,
-                source=source.name,
+            raise source.error(
+                f"truncated: {source.size:,} of {end:,} bytes, where tensor {name!r} ends", at
             )
         if dtype.kind == "unknown":
             end = max(begin, following)
         elif n_bytes and end > following:
-            raise ParseError(
-                f"tensor {name!r} overlaps the next one", offset=begin, source=source.name
-            )
+            raise source.error(f"tensor {name!r} overlaps the next one", begin)
         if end > begin:
             following = begin
         placed[name] = StoredTensor(name, dtype, shape, end - begin, begin, source)

@@ -8,7 +8,6 @@ reads (their number grows with the logarithm of the counts), and never touches t
 from __future__ import annotations
 
 import struct
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
@@ -50,19 +49,13 @@ class HeaderReader:
         self.encoding = encoding
         self.budget = budget
         self.owed = 0
+        self._length = struct.Struct(encoding.order + encoding.length_code)
+        self._u32 = struct.Struct(encoding.order + "I")
         self._base = offset  # where the buffer's first byte lies in the file
         self._pos = self._end = 0  # the cursor, and the end of what was read, in the buffer
         self._buffer = memoryview(bytearray())
         single = budget.limits.max_single_alloc
         self._window = _WINDOW if single is None else min(_WINDOW, single)
-
-    @cached_property
-    def _length(self) -> struct.Struct:
-        return struct.Struct(self.encoding.order + self.encoding.length_code)
-
-    @cached_property
-    def _u32(self) -> struct.Struct:
-        return struct.Struct(self.encoding.order + "I")
 
     @property
     def offset(self) -> int:
@@ -76,9 +69,7 @@ class HeaderReader:
 
     def error(self, message: str, offset: int | None = None) -> ParseError:
         """Return an error at `offset`, by default the cursor's."""
-        return ParseError(
-            message, offset=self.offset if offset is None else offset, source=self.source.name
-        )
+        return self.source.error(message, self.offset if offset is None else offset)
 
     def exceeded(self, limit: str, message: str) -> LimitExceeded:
         """Return the error for one of the permanent caps."""
@@ -163,10 +154,9 @@ class HeaderReader:
             if not done:
                 self.string_length()  # it is too long: says so
             if self.left < 0:
-                raise ParseError(
+                raise self.source.error(
                     f"a string ends at byte {self.offset:,}, the file at {self.source.size:,}",
-                    offset=self.source.size,
-                    source=self.source.name,
+                    self.source.size,
                 )
             self._jump()
             n -= done

@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -41,10 +41,8 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
             continue
         name = entry.name.removesuffix(_ENDING)
         if name in arrays.tensors:
-            raise ParseError(
-                f"members {name!r} and {name + _ENDING!r} both name one array",
-                offset=entry.header_offset,
-                source=directory.source.name,
+            raise directory.source.error(
+                f"members {name!r} and {name + _ENDING!r} both name one array", entry.header_offset
             )
         inner, start = directory.locate(entry, checked=True)
         n, is_array = len(NPY_MAGIC), entry.name.endswith(_ENDING)

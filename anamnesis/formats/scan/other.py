@@ -8,7 +8,6 @@ import struct
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -50,7 +49,7 @@ def parse_other(source: Source, head: bytes, budget: Budget) -> None:
     ends = (tensor.offset + tensor.n_bytes for tensor in container.tensors.values())
     end = max(ends, default=container.header_bytes)
     if source.size > end + -end % container.facts["alignment"]:
-        raise ParseError("bytes follow the last tensor", offset=end, source=source.name)
+        raise source.error("bytes follow the last tensor", end)
 
 
 def data_of_array(source: Source, start: int, end: int, name: str, budget: Budget) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -107,7 +107,7 @@ def list_lost(placed: Placed, others: Mapping[str, Place], source: Source, budge
         if not n_bytes:
             continue
         if key in placed.tensors:
-            raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+            raise source.error(f"a tensor has the name of storage {key!r}")
         budget.items(1, "the storages without tensors")
         placed.tensors[key] = StoredTensor(
             key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
@@ -165,10 +165,9 @@ def _placed(
             n_elements *= size
             last += (size - 1) * stride
     if n_elements and (last + 1) * item > room:
-        raise ParseError(
+        raise source.error(
             f"tensor {name!r} ends at byte {(last + 1) * item:,} of storage {storage.key!r},"
-            f" which has {max(0, room):,} bytes",
-            source=source.name,
+            f" which has {max(0, room):,} bytes"
         )
     n_bytes = n_elements * item
     offset = start + first * item if n_elements else start

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import ZIP_END_MAGIC
@@ -90,10 +90,8 @@ def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry
             f" {ZIP_MAX_DIRECTORY:,} are allowed",
         )
     if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
-        raise zip_error(
-            archive,
-            end.start,
-            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes",
+        raise archive.error(
+            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes", end.start
         )
     budget.items(end.n_entries, "the members")
     budget.alloc(end.n_bytes, "the directory of the archive")
@@ -124,11 +122,6 @@ class EndAtHand(Source):
         self.file.prefetch(ranges)
 
 
-def zip_error(source: Source, offset: int, message: str) -> ParseError:
-    """Return the error for what is wrong with an archive at an offset."""
-    return ParseError(message, offset=offset, source=source.name)
-
-
 # --- the end, where reading begins --------------------------------------------------------------
 
 
@@ -151,25 +144,24 @@ def _find_end(source: Source) -> _End:
         stop, n_entries, n_bytes, start = wide
         for given, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
             if given not in (full, none):
-                raise zip_error(source, at, "the end of the archive and its ZIP64 end disagree")
+                raise source.error("the end of the archive and its ZIP64 end disagree", at)
         n_here = n_entries if n_here == _MANY else n_here
         disk = 0 if disk == _MANY else disk
         start_disk = 0 if start_disk == _MANY else start_disk
     if disk or start_disk or n_here != n_entries:
         raise _several_files(source)
     if start + n_bytes != stop:
-        raise zip_error(
-            source,
-            at,
+        raise source.error(
             f"the directory should end at byte {start + n_bytes:,}, its end record begins at"
             f" {stop:,}: the archive has a prefix, is truncated, or is malformed",
+            at,
         )
     return _End(n_entries, n_bytes, start)
 
 
 def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     if source.size < _END.size:
-        raise zip_error(source, 0, f"{source.size} bytes are too few for a ZIP archive")
+        raise source.error(f"{source.size} bytes are too few for a ZIP archive", 0)
     at = source.size - _END.size
     record = _END.unpack(source.read(at, _END.size))
     if record[0] == ZIP_END_MAGIC and record[-1] == 0:
@@ -178,18 +170,16 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     tail = source.read(source.size - n_tail, n_tail)
     pos = tail.rfind(ZIP_END_MAGIC)
     if pos < 0:
-        raise zip_error(
-            source,
-            source.size,
-            "a ZIP archive without the directory at its end: the file is truncated",
+        raise source.error(
+            "a ZIP archive without the directory at its end: the file is truncated", source.size
         )
     at = source.size - n_tail + pos
     if len(tail) - pos < _END.size:
-        raise zip_error(source, at, "the end record of the archive is truncated")
+        raise source.error("the end record of the archive is truncated", at)
     record = _END.unpack_from(tail, pos)
     if at + _END.size + record[-1] != source.size:
-        raise zip_error(
-            source, at, "the comment of the archive does not end where the file does, or hides one"
+        raise source.error(
+            "the comment of the archive does not end where the file does, or hides one", at
         )
     return at, record
 
@@ -215,11 +205,11 @@ def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
     if disk != 0 or n_disks > 1:
         raise _several_files(source)
     if offset + _END64.size > at:
-        raise zip_error(source, at, "the ZIP64 end does not lie before its locator")
+        raise source.error("the ZIP64 end does not lie before its locator", at)
     record = _END64.unpack(source.read(offset, _END64.size))
     magic, n_bytes, _, _, disk, start_disk, n_here, n_entries, n_directory, start = record
     if magic != _END64_MAGIC or offset + _END64_HEAD + n_bytes != at:
-        raise zip_error(source, offset, "no ZIP64 end where its locator says")
+        raise source.error("no ZIP64 end where its locator says", offset)
     if disk or start_disk or n_here != n_entries:
         raise _several_files(source)
     return offset, n_entries, n_directory, start
@@ -240,7 +230,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
     for _ in range(end.n_entries):
         at = end.start + pos
         if len(directory) - pos < _CENTRAL_BYTES:
-            raise zip_error(source, at, "the directory ends before its last member")
+            raise source.error("the directory ends before its last member", at)
         (
             magic,
             version,
@@ -259,7 +249,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
         if magic != _CENTRAL_MAGIC or pos > len(directory):
-            raise zip_error(source, at, "the directory lacks the record of a member")
+            raise source.error("the directory lacks the record of a member", at)
         raw_name = directory[name_at:extra_at]
         name = _name(source, at, raw_name, flags)
         if flags & _UNREADABLE or version > _VERSION or method not in METHODS:
@@ -272,14 +262,14 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         if disk:
             raise _several_files(source)
         if name in entries:
-            raise zip_error(source, at, f"member {name!r} appears twice")
+            raise source.error(f"member {name!r} appears twice", at)
         entries[name] = entry = ZipEntry(
             name, METHODS[method], crc, n_bytes, n_compressed, offset, raw_name, flags
         )
         if method or n_bytes != n_compressed:
             _check_length(source, entry, at, budget)
     if pos != len(directory):
-        raise zip_error(source, end.start + pos, "the directory continues past its last member")
+        raise source.error("the directory continues past its last member", end.start + pos)
     return entries
 
 
@@ -291,15 +281,13 @@ def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int,
     for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):
         offset = entry.header_offset
         if offset + LOCAL_BYTES + len(entry.raw_name) + entry.n_compressed > end:
-            raise zip_error(
-                source,
-                offset,
-                f"member {entry.name!r} overlaps what follows it, or the file is truncated",
+            raise source.error(
+                f"member {entry.name!r} overlaps what follows it, or the file is truncated", offset
             )
         ends[offset] = end
         end = offset
     if end != 0:
-        raise zip_error(source, 0, f"{end:,} bytes before the first member of the archive")
+        raise source.error(f"{end:,} bytes before the first member of the archive", 0)
     return ends
 
 
@@ -323,9 +311,9 @@ def _name(source: Source, at: int, raw: bytes, flags: int) -> str:
     try:
         name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
     except UnicodeDecodeError:
-        raise zip_error(source, at, f"a member's name is not UTF-8: {raw[:40]!r}") from None
+        raise source.error(f"a member's name is not UTF-8: {raw[:40]!r}", at) from None
     if not name or "\0" in name:
-        raise zip_error(source, at, f"a member cannot be called {name[:40]!r}")
+        raise source.error(f"a member cannot be called {name[:40]!r}", at)
     return name
 
 
@@ -343,11 +331,11 @@ def widened(
     for kind, body in _extra_fields(source, at, extra, (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):
         if kind == _EXTRA_UNICODE_NAME:
             if body[5:] not in (raw_name, name.encode("utf-8", "surrogatepass")):
-                raise zip_error(source, at, f"member {name!r} has a second name: {body[5:45]!r}")
+                raise source.error(f"member {name!r} has a second name: {body[5:45]!r}", at)
             continue
         layout = struct.Struct("<" + "".join("I" if i == 3 else "Q" for i in wanting))
         if len(body) < layout.size:
-            raise zip_error(source, at, f"the ZIP64 field of member {name!r} is truncated")
+            raise source.error(f"the ZIP64 field of member {name!r} is truncated", at)
         for i, value in zip(wanting, layout.unpack_from(body), strict=True):
             fields[i] = value
     return tuple(fields)
@@ -363,10 +351,10 @@ def _extra_fields(
         kind, length = struct.unpack_from("<2H", extra, pos)
         pos += 4
         if length > len(extra) - pos:
-            raise zip_error(source, at, "an extra field of a member is too long")
+            raise source.error("an extra field of a member is too long", at)
         if kind in wanted:
             if kind in seen:
-                raise zip_error(source, at, "an extra field of a member appears twice")
+                raise source.error("an extra field of a member appears twice", at)
             seen.add(kind)
             yield kind, extra[pos : pos + length]
         pos += length
@@ -377,19 +365,17 @@ def _check_length(source: Source, entry: ZipEntry, at: int, budget: Budget) -> N
     n_bytes, n_compressed = entry.n_bytes, entry.n_compressed
     if entry.method == "stored":
         if n_bytes != n_compressed:
-            raise zip_error(
-                source,
-                at,
+            raise source.error(
                 f"member {entry.name!r} is stored, but has two lengths, {n_bytes:,} and"
                 f" {n_compressed:,}",
+                at,
             )
         return
     if n_bytes > n_compressed * DEFLATE_MAX_RATIO:
-        raise zip_error(
-            source,
-            at,
+        raise source.error(
             f"member {entry.name!r} claims {n_bytes:,} bytes, which {n_compressed:,} deflated ones"
             " cannot hold",
+            at,
         )
     most = budget.limits.max_decompression_ratio
     if most is not None and n_bytes > n_compressed * most:
