@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anamnesis.architectures import operations
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts, malformed
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -38,10 +38,9 @@ class Permute:
         n, d = facts.number(self.heads), facts.head_dim
         for weight in weights:
             if weight.shape[0] != n * d:
-                raise ParseError(
+                raise malformed(
                     f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads"
-                    f" ({self.heads}) of {d:,}",
-                    source=CONFIG,
+                    f" ({self.heads}) of {d:,}"
                 )
         return n
 
@@ -231,7 +230,7 @@ def first_position(facts: Facts) -> int:
     """Return the first position of a text, which is behind that of padding."""
     padding = facts.get("pad_token_id")
     if type(padding) is not int or padding < 0:
-        raise ParseError(f"pad_token_id is {padding!r}, not a token's number", source=CONFIG)
+        raise malformed(f"pad_token_id is {padding!r}, not a token's number")
     return padding + 1
 
 
@@ -329,9 +328,8 @@ def _key_heads(facts: Facts) -> tuple[int, int]:
     """Return how many there are, and how many value heads share one."""
     n, n_values = facts.number("linear_num_key_heads"), facts.number("linear_num_value_heads")
     if n_values % n:
-        raise ParseError(
-            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}",
-            source=CONFIG,
+        raise malformed(
+            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}"
         )
     return n, n_values // n
 

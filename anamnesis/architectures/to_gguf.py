@@ -16,7 +16,7 @@ from anamnesis.architectures.conversion_operations import Stack
 from anamnesis.architectures.differences import check_biases, computed_otherwise
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.model_facts import Facts, malformed, read_facts
 from anamnesis.architectures.pooling import TEMPLATE_KEYS, cut_head, is_reranker, pooling_type
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -194,7 +194,7 @@ def _grouped(
         for op in rule.ops:
             made = op.there(made, facts)
     except ValueError as error:  # shapes that the facts of config.json do not fit
-        raise ParseError(str(error), source=CONFIG) from None
+        raise malformed(str(error)) from None
     for name, weight in zip(new, made, strict=True):
         yield name, operations.renamed(weight, name)
 
@@ -208,9 +208,9 @@ def _check_count(group: Group, facts: Facts) -> None:
     for i in range(n):
         name = filled(rule.hf, layer, i) + suffix
         if i == len(names) or names[i] != name:
-            raise ParseError(f"{fact} is {n:,}, and {name!r} is missing", source=CONFIG)
+            raise malformed(f"{fact} is {n:,}, and {name!r} is missing")
     if len(names) > n:
-        raise ParseError(f"{fact} is {n:,}, and there is {names[n]!r}", source=CONFIG)
+        raise malformed(f"{fact} is {n:,}, and there is {names[n]!r}")
 
 
 def _check(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
 import anamnesis._io as _io
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 
 GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 
@@ -45,6 +45,14 @@ class Source(ABC):
     ) -> ParseError:
         """Return the error for what is wrong with its bytes, at an offset if one can be named."""
         return ParseError(message, offset=offset, source=self.name, remedy=remedy)
+
+    def unsupported(self, message: str, *, remedy: str | None = None) -> UnsupportedError:
+        """Return the error for something in it that is not handled."""
+        return UnsupportedError(f"{self.name}: {message}", remedy=remedy)
+
+    def exceeded(self, limit: str, message: str) -> LimitExceeded:
+        """Return the error for what is beyond a permanent cap."""
+        return LimitExceeded(limit, f"{self.name}: {message}")
 
     @abstractmethod
     def _read_some(self, offset: int, view: memoryview) -> int:

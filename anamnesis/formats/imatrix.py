@@ -210,7 +210,7 @@ class _Legacy:
     def _text(self, what: str, least: int) -> str:
         n = self._number(f"the length of {what}", least)
         if n > IMATRIX_MAX_NAME:
-            raise LimitExceeded("IMATRIX_MAX_NAME", f"{self._source.name}: {n:,} bytes for {what}")
+            raise self._source.exceeded("IMATRIX_MAX_NAME", f"{n:,} bytes for {what}")
         raw = self._bytes(n, what)
         return raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts, missing
+from anamnesis.architectures.model_facts import Facts, missing, unsupported
 from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _WINDOW, _CAP = "attention.sliding_window", "final_logit_softcapping"
 
@@ -32,8 +31,8 @@ def _check_scale(facts: Facts, of_27b: int) -> None:
     layers, heads = facts.number("num_hidden_layers"), facts.number("num_attention_heads")
     taken = _scalar(layers, of_27b, facts.number("hidden_size"), heads, facts.head_dim)
     if facts.get("query_pre_attn_scalar") != taken:
-        raise UnsupportedError(
-            f"{CONFIG}: query_pre_attn_scalar is {facts.get('query_pre_attn_scalar')!r}, and"
+        raise unsupported(
+            f"query_pre_attn_scalar is {facts.get('query_pre_attn_scalar')!r}, and"
             f" llama.cpp, whose files cannot say it, takes {taken} for a model of {layers} layers"
         )
 
@@ -52,8 +51,8 @@ def _gemma2(facts: Facts) -> Mapping[str, Any]:
 def _gemma3(facts: Facts) -> Mapping[str, Any]:
     _check_scale(facts, _GEMMA3_27B)
     if facts.get("attn_logit_softcapping") is not None:
-        raise UnsupportedError(
-            f"{CONFIG}: attn_logit_softcapping is {facts.get('attn_logit_softcapping')!r},"
+        raise unsupported(
+            f"attn_logit_softcapping is {facts.get('attn_logit_softcapping')!r},"
             " which llama.cpp does not have for gemma3"
         )
     keys: dict[str, Any] = {}

@@ -8,10 +8,9 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed
-from anamnesis.architectures.model_facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import Facts, malformed, real, unsupported
 from anamnesis.architectures.table.layer_kinds import FULL, layer_kinds
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import ParseError, UnsupportedError
 
 _CONV = "conv"
 _KV_HEADS = "attention.head_count_kv"
@@ -21,7 +20,7 @@ def _layer_types(facts: Facts) -> Mapping[str, Any]:
     """Return the kind of each layer, which older files give as the numbers of those that attend."""
     full = facts.get("full_attn_idxs")
     if full is not None and not isinstance(full, list):
-        raise ParseError(f"full_attn_idxs is {full!r}, no list", source=CONFIG)
+        raise malformed(f"full_attn_idxs is {full!r}, no list")
     n = facts.n_layers
     kinds = [_CONV if full is not None and i not in full else FULL for i in range(n)]
     return {"layer_types": kinds, "num_key_value_heads": facts.get("num_attention_heads")}
@@ -32,7 +31,7 @@ def _by_layers(facts: Facts) -> Mapping[str, Any]:
     n = facts.n_layers
     kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
     if not isinstance(kinds, list) or len(kinds) != n:
-        raise ParseError(f"layer_types are not {n} words, one for each layer", source=CONFIG)
+        raise malformed(f"layer_types are not {n} words, one for each layer")
     return {_KV_HEADS: {"type": "int32", "value": [0 if k == _CONV else heads for k in kinds]}}
 
 
@@ -43,8 +42,8 @@ def _lfm2(facts: Facts) -> Mapping[str, Any]:
 
 def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
     if not facts.get("norm_topk_prob") or facts.get("routed_scaling_factor") != 1:
-        raise UnsupportedError(
-            f"{CONFIG}: norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"
+        raise unsupported(
+            "norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"
             " lfm2moe to have, true and 1"
         )
     return _by_layers(facts)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import Facts, unsupported
 from anamnesis.architectures.pooling import RANK
 from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _CLASSIFIER = "Qwen3ForSequenceClassification"
 
@@ -35,8 +34,8 @@ def check_sparse(facts: Facts) -> Mapping[str, Any]:
     """Return nothing: each layer has experts."""
     for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
         if facts.get(fact) not in (None, value):
-            raise UnsupportedError(
-                f"{CONFIG}: {fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
+            raise unsupported(
+                f"{fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
             )
     return {}
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import json_table
 from anamnesis.base.source import Source
@@ -97,9 +97,7 @@ def _encoding(source: Source, head: bytes) -> NumberForm:
     if version == 0:
         raise source.error("there is no GGUF version 0", _MAGIC_BYTES)
     if version > 3:
-        raise UnsupportedError(
-            f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
-        )
+        raise source.unsupported(f"GGUF version {version} is not supported; 1, 2 and 3 are")
     return NumberForm(version, big_endian)
 
 
@@ -135,10 +133,9 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         shown = field.describe() if field.span else f"the {field.describe()} {value!r}"
         raise source.error(f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}")
     if value > limits.GGUF_MAX_ALIGNMENT:
-        raise LimitExceeded(
+        raise source.exceeded(
             "GGUF_MAX_ALIGNMENT",
-            f"{source.name}: {ALIGNMENT_KEY} is {value:,};"
-            f" {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
+            f"{ALIGNMENT_KEY} is {value:,}; {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
 
@@ -280,7 +277,7 @@ def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, Anam
             what = "whose blocks cannot be read from a big-endian file; make it little-endian"
         else:
             continue
-        problems[tensor.name] = UnsupportedError(
-            f"{tensor.source.name}: tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
+        problems[tensor.name] = tensor.source.unsupported(
+            f"tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
         )
     return problems

@@ -73,7 +73,7 @@ class HeaderReader:
 
     def exceeded(self, limit: str, message: str) -> LimitExceeded:
         """Return the error for one of the permanent caps."""
-        return LimitExceeded(limit, f"{self.source.name}: {message} (at byte {self.offset:,})")
+        return self.source.exceeded(limit, f"{message} (at byte {self.offset:,})")
 
     def require(self, n: int, n_bytes: int, what: str) -> None:
         """Refuse `n` things that take at least `n_bytes` in all, if the file ends before."""

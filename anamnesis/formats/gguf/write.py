@@ -184,8 +184,8 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
     metadata, source = container.metadata, container.source
     assert isinstance(metadata, GgufMetadata)
     if metadata.encoding.big_endian or metadata.encoding.version == 1:  # of lengths of 4 bytes
-        raise UnsupportedError(
-            f"{source.name}: the header of a {container.format} file cannot be edited",
+        raise source.unsupported(
+            f"the header of a {container.format} file cannot be edited",
             remedy="convert it first: to='gguf-copy' copies all tensors",
         )
     for key in {*new, *gone} & {ALIGNMENT_KEY, *SPLIT_KEYS}:
@@ -195,9 +195,8 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
     values = {key: carried(metadata, key) for key in metadata}
     keys = was[:_KEYS_AT] + b"".join(map(key_bytes, values, values.values()))
     if not was.startswith(keys):
-        raise UnsupportedError(
-            f"{source.name}: its header has values that other programs would write otherwise, and"
-            " cannot be edited"
+        raise source.unsupported(
+            "its header has values that other programs would write otherwise, and cannot be edited"
         )
     had = _keys_of_architecture(values)
     for key, given in new.items():
@@ -213,7 +212,7 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
             remedy="leave it, or set the new architecture's keys, too",
         )
     if len(values) > limits.GGUF_MAX_KEYS:
-        raise LimitExceeded("GGUF_MAX_KEYS", f"{source.name}: would have {len(values):,} keys")
+        raise source.exceeded("GGUF_MAX_KEYS", f"would have {len(values):,} keys")
     count = len(values).to_bytes(_KEYS_AT - _COUNT_AT, "little")
     head = [was[:_COUNT_AT], count, *map(key_bytes, values, values.values()), was[len(keys) :]]
     raw = b"".join(head)

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import ALL_DTYPES, DType
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
@@ -127,17 +127,16 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
     if not magic.startswith(NPY_MAGIC):
         raise source.error(f"{name!r} is not a NumPy array", offset)
     if version not in _LENGTH_BYTES:
-        raise UnsupportedError(
-            f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]},"
+        raise source.unsupported(
+            f"array {name!r} is of NPY version {version[0]}.{version[1]},"
             " which is not supported; 1.0, 2.0 and 3.0 are"
         )
     n_length = _LENGTH_BYTES[version]
     n_text = int.from_bytes(magic[8 : 8 + n_length], "little")
     if n_text > NPY_MAX_HEADER:
-        raise LimitExceeded(
+        raise source.exceeded(
             "NPY_MAX_HEADER",
-            f"{source.name}: the header of array {name!r} claims {n_text:,} bytes;"
-            f" {NPY_MAX_HEADER:,} are allowed",
+            f"the header of array {name!r} claims {n_text:,} bytes; {NPY_MAX_HEADER:,} are allowed",
         )
     budget.alloc(n_text, f"the header of array {name!r}")
     at = offset + 8 + n_length
@@ -152,10 +151,9 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
     if type(shape) is not tuple or any(type(dim) is not int for dim in shape):
         raise source.error(f"array {name!r}: its shape is not a tuple of integers", offset)
     if len(shape) > NPY_MAX_DIMS:
-        raise LimitExceeded(
+        raise source.exceeded(
             "NPY_MAX_DIMS",
-            f"{source.name}: array {name!r} has {len(shape):,} dimensions;"
-            f" {NPY_MAX_DIMS} are allowed",
+            f"array {name!r} has {len(shape):,} dimensions; {NPY_MAX_DIMS} are allowed",
         )
     if any(dim < 0 for dim in shape):
         raise source.error(
@@ -163,10 +161,9 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
         )
     # An empty array must not hide dimensions that nothing can hold.
     if prod(max(dim, 1) for dim in shape) > NPY_MAX_ELEMENTS:
-        raise LimitExceeded(
+        raise source.exceeded(
             "NPY_MAX_ELEMENTS",
-            f"{source.name}: array {name!r} of shape {list(shape)}; {NPY_MAX_ELEMENTS:,} elements"
-            " are allowed",
+            f"array {name!r} of shape {list(shape)}; {NPY_MAX_ELEMENTS:,} elements are allowed",
         )
     return shape
 
@@ -287,9 +284,8 @@ class _Literal:
         if text not in _CLOSING:
             raise self._error("the header lacks a value")
         if depth == NPY_MAX_DEPTH:
-            raise LimitExceeded(
-                "NPY_MAX_DEPTH",
-                f"{self._source.name}: a header nested deeper than {NPY_MAX_DEPTH}",
+            raise self._source.exceeded(
+                "NPY_MAX_DEPTH", f"a header nested deeper than {NPY_MAX_DEPTH}"
             )
         closing = _CLOSING[text]
         items: list[Any] = []

@@ -21,7 +21,7 @@ from operator import attrgetter
 
 import anamnesis._parse as _parse
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -59,10 +59,9 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         )
     n_header = int.from_bytes(head, "little")
     if n_header > SAFETENSORS_MAX_HEADER:
-        raise LimitExceeded(
+        raise source.exceeded(
             "SAFETENSORS_MAX_HEADER",
-            f"{source.name}: the header claims {n_header:,} bytes, "
-            f"the format allows {SAFETENSORS_MAX_HEADER:,}",
+            f"the header claims {n_header:,} bytes, the format allows {SAFETENSORS_MAX_HEADER:,}",
         )
     if n_header > source.size - LENGTH_BYTES:
         raise source.error(
@@ -275,9 +274,8 @@ class _HeaderScanner:
 
     def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
         if text.count(b",") >= SAFETENSORS_MAX_DIMS:
-            raise LimitExceeded(
-                "SAFETENSORS_MAX_DIMS",
-                f"{self.source.name}: tensor {name!r} has a {key} that is too long",
+            raise self.source.exceeded(
+                "SAFETENSORS_MAX_DIMS", f"tensor {name!r} has a {key} that is too long"
             )
         found = _pattern(_INTEGERS).fullmatch(text)
         if found is None:
@@ -328,9 +326,8 @@ class _HeaderScanner:
                 self.pos += 1
                 closers.append(b"}" if mark == b"{" else b"]")
                 if len(closers) > SAFETENSORS_MAX_DEPTH:
-                    raise LimitExceeded(
-                        "SAFETENSORS_MAX_DEPTH",
-                        f"{self.source.name}: the header is nested too deeply",
+                    raise self.source.exceeded(
+                        "SAFETENSORS_MAX_DEPTH", "the header is nested too deeply"
                     )
                 if self.peek() != closers[-1]:
                     self.skip_key(closers)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container
@@ -95,9 +94,8 @@ class PickleStream:
         if self._start + len(self._data) >= self.source.size:
             return False
         if have >= self.most_bytes:
-            raise LimitExceeded(
-                "PICKLE_MAX_BYTES",
-                f"{self.source.name}: a pickle of more than {self.most_bytes:,} bytes",
+            raise self.source.exceeded(
+                "PICKLE_MAX_BYTES", f"a pickle of more than {self.most_bytes:,} bytes"
             )
         wanted = min(max(_FIRST_WINDOW, have * _GROWTH), self.source.size - self.pos)
         self.budget.alloc(wanted - have, "a pickle")
@@ -147,9 +145,8 @@ class _LegacyFile:
             raise self.source.error("not a PyTorch file", 0)
         protocol = self._next()
         if protocol != _PROTOCOL:
-            raise UnsupportedError(
-                f"{self.source.name}: version {in_words(protocol)} of torch's old format;"
-                f" {_PROTOCOL} is read here"
+            raise self.source.unsupported(
+                f"version {in_words(protocol)} of torch's old format; {_PROTOCOL} is read here"
             )
         self._next()  # sys_info, which torch does not look at either
         value = self.stream.load(self._find_global, self._storage)

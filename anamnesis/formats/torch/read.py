@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
@@ -99,9 +99,9 @@ def container_of(
 def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
     """Return a member that is a pickle."""
     if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
-        raise LimitExceeded(
+        raise directory.source.exceeded(
             "PICKLE_MAX_RATIO",
-            f"{directory.source.name}: the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
+            f"the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
             f" than {PICKLE_MAX_RATIO} times the {entry.n_compressed:,} that it takes",
         )
     return directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
@@ -175,22 +175,18 @@ class _Archive:
         self.source = directory.source
         self.budget = budget
         self._find_global: FindGlobal = partial(find_torch_global, allow_foreign=allow_foreign)
-        self.folder = self._folder(pickles)
-        self.is_script = self.folder + _CONSTANTS in directory.entries
-        self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
-        self.located: set[str] = set()  # the members that are storages of tensors
-        self.header_bytes = 0
-
-    def _folder(self, pickles: list[str]) -> str:
-        """Return the one folder that all members are in, with its slash, if there is one."""
-        entries = self.directory.entries
         if len(pickles) > 1:
             raise self.source.error(f"more than one pickle: {', '.join(sorted(pickles)[:3])}")
-        folder = pickles[0].removesuffix(_PICKLE)
+        # The one folder that all members are in, with its slash, if there is one.
+        self.folder = folder = pickles[0].removesuffix(_PICKLE)
+        entries = directory.entries
         if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
             stranger = next(name for name in entries if not name.startswith(folder))
             raise self.source.error(f"member {stranger!r} lies outside the folder of {pickles[0]}")
-        return folder
+        self.is_script = folder + _CONSTANTS in entries
+        self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
+        self.located: set[str] = set()  # the members that are storages of tensors
+        self.header_bytes = 0
 
     def container(self) -> Container:
         value, machine = self._load(_PICKLE, "data/")

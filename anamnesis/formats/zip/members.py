@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from anamnesis.base.crc import crc32
-from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import ZIP_MAGIC
@@ -145,10 +144,9 @@ class ZipDirectory:
     ) -> bytes:
         """Return all of a small member; its CRC is checked."""
         if entry.n_bytes > max_bytes:
-            raise LimitExceeded(
+            raise self.source.exceeded(
                 limit,
-                f"{self.source.name}: member {entry.name!r} has {entry.n_bytes:,} bytes;"
-                f" {max_bytes:,} are allowed",
+                f"member {entry.name!r} has {entry.n_bytes:,} bytes; {max_bytes:,} are allowed",
             )
         self._budget.alloc(entry.n_bytes, f"member {entry.name!r}")
         source, start = self.locate(entry)
