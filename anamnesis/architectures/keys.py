@@ -72,12 +72,12 @@ _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
 _ONE = {"type": "uint32", "value": 1}
 _IS_YARN = {"type": "string", "value": "yarn"}
-_YARN = (
-    ("yarn_ext_factor", ("extrapolation_factor",)),
-    ("yarn_attn_factor", ("attention_factor", "attn_factor")),
-    ("yarn_beta_fast", ("beta_fast",)),
-    ("yarn_beta_slow", ("beta_slow",)),
-)
+YARN = {  # what a rope calls the keys `rope.scaling.*`, as transformers does first
+    "yarn_ext_factor": ("extrapolation_factor",),
+    "yarn_attn_factor": ("attention_factor", "attn_factor"),
+    "yarn_beta_fast": ("beta_fast",),
+    "yarn_beta_slow": ("beta_slow",),
+}
 
 
 def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
@@ -94,8 +94,7 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     _put(keys, facts, BEHIND_ROPE)
     _put(keys, facts, arch.keys)
     keys |= arch.fixed
-    if arch.computed is not None:
-        keys |= arch.computed(facts)
+    keys |= arch.computed(facts)
     if keys.get(_GROUPS) and keys.get(_GROUPS) == keys.get(_GROUPS_USED) != _ONE:
         keys |= dict.fromkeys((_GROUPS, _GROUPS_USED))  # all of them, which llama.cpp does not load
     if keys.get("rope.scaling.type") == _IS_YARN and keys.get(_LOG_MULTIPLIER) is None:
@@ -212,7 +211,7 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
         if original is None:
             raise missing("original_max_position_embeddings")
         keys[ORIGINAL] = _typed(Key(ORIGINAL, "original_max_position_embeddings"), original)
-        for name, spellings in _YARN:
+        for name, spellings in YARN.items():
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
                 keys[f"rope.scaling.{name}"] = _float(spellings[0], value)

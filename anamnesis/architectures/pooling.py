@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.tokenizers.bpe import vocabulary_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
-from anamnesis.base.limits import Budget
 from anamnesis.base.stored import Dropped
 
 if TYPE_CHECKING:
@@ -30,9 +28,8 @@ _SWITCHES = {
 _WORDS = {"mean": _MEAN, "cls": _CLS, "lasttoken": _LAST}
 
 
-def pooling_type(root: Path, budget: Budget) -> int | None:
+def pooling_type(folder: Folder) -> int | None:
     """Return llama.cpp's number of a model's pooling; None if nothing says that it pools."""
-    folder = Folder(root, budget)
     place = _place(folder)
     if place is None:
         return None

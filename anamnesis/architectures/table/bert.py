@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
+from anamnesis.architectures.arch import Find, Naming
 from anamnesis.architectures.conversion_operations import first_position
 from anamnesis.architectures.model_facts import Facts, malformed, unsupported
 from anamnesis.architectures.table.rows import ROWS
@@ -17,7 +17,7 @@ _LABELS = "classifier.output_labels"
 
 
 @dataclass(frozen=True, slots=True)
-class _Older:
+class _Older(Naming):
     """Names with what a model with a head puts before them, and as TensorFlow had them."""
 
     prefix: str
@@ -63,10 +63,6 @@ def _roberta(facts: Facts) -> Mapping[str, Any]:
             f"type_vocab_size is {facts.get('type_vocab_size')!r}; only 1 is known here"
         )
     return {**_encoder(facts), "context_length": {"type": "uint32", "value": length}}
-
-
-def _padding(facts: Facts) -> Mapping[str, Any]:
-    return {"pad_token_id": _PADDING}
 
 
 def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,7 +132,7 @@ ARCHS = (
             ROWS[name],
             computed=_roberta,
             uncomputed=_roberta_config,
-            derived=_padding,
+            derived=lambda facts: {"pad_token_id": _PADDING},
             naming=_Older("roberta.", has_head),
         )
         for name, has_head in (

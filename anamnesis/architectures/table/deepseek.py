@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anamnesis.architectures.arch import Find
@@ -70,10 +71,6 @@ def _keys_v2(facts: Facts) -> Mapping[str, Any]:
     return keys
 
 
-def _keys_v3(facts: Facts) -> Mapping[str, Any]:
-    return _keys(facts, "sigmoid")
-
-
 def _v2(facts: Facts) -> Mapping[str, Any]:
     return {"num_key_value_heads": facts.get("num_attention_heads"), "n_shared_experts": 0}
 
@@ -107,5 +104,11 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 ARCHS = (
     replace(ROWS["deepseek_v2"], computed=_keys_v2, derived=_v2, uncomputed=_config, left=_left),
-    replace(ROWS["deepseek_v3"], computed=_keys_v3, derived=_v3, uncomputed=_config, left=_left),
+    replace(
+        ROWS["deepseek_v3"],
+        computed=partial(_keys, scores="sigmoid"),
+        derived=_v3,
+        uncomputed=_config,
+        left=_left,
+    ),
 )

@@ -18,7 +18,7 @@ _GEMMA2_27B, _GEMMA3_27B = 46, 62
 _GEMMA2_THETA = 10000.0  # llama.cpp's own, which goes unsaid
 _GEMMA3_LOCAL_THETA = 10000.0  # likewise, in files of older converters
 _GEMMA2_PERIOD, _GEMMA3_PERIOD = 2, 6
-_GEMMA3_VOCABULARY = 262_208
+_GEMMA3_VOCABULARY = 262_208  # of the class, which a model with images leaves out
 
 
 def _scalar(layers: int, of_27b: int, hidden: int, heads: int, head_dim: int) -> int:
@@ -63,11 +63,6 @@ def _gemma3(facts: Facts) -> Mapping[str, Any]:
     return {**keys, **blocks.window_pattern(facts, _GEMMA3_PERIOD)}
 
 
-def _gemma3_sizes(facts: Facts) -> Mapping[str, Any]:
-    """Return the vocabulary of the class, which a model with images leaves out."""
-    return {"vocab_size": _GEMMA3_VOCABULARY}
-
-
 def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
     names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
     layers, hidden, heads = (config[name] for name in names)
@@ -100,6 +95,9 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 ARCHS = (
     replace(ROWS["gemma2"], computed=_gemma2, uncomputed=_gemma2_config),
     replace(
-        ROWS["gemma3_text"], computed=_gemma3, derived=_gemma3_sizes, uncomputed=_gemma3_config
+        ROWS["gemma3_text"],
+        computed=_gemma3,
+        derived=lambda facts: {"vocab_size": _GEMMA3_VOCABULARY},
+        uncomputed=_gemma3_config,
     ),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
+from anamnesis.architectures.arch import Find, Naming
 from anamnesis.architectures.model_facts import Facts, unsupported
 from anamnesis.architectures.pooling import RANK
 from anamnesis.architectures.table.bert import labelled, output_labels
@@ -16,18 +16,13 @@ from anamnesis.architectures.table.rows import ROWS
 _CLASSIFIER = "Qwen3ForSequenceClassification"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bare:
+class _Bare(Naming):
     """Names of a model that embeds texts, which are those of the decoder without its head."""
 
     def there(self, name: str, facts: Facts) -> str:
         """`layers.0.x` -> `model.layers.0.x`."""
         is_bare = name.startswith(("layers.", "embed_tokens.", "norm."))
         return f"model.{name}" if is_bare else name
-
-    def back(self, name: str, facts: Facts) -> str:
-        """Return the name: that of a decoder."""
-        return name
 
 
 def check_sparse(facts: Facts) -> Mapping[str, Any]:

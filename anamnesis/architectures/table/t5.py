@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
+from anamnesis.architectures.arch import Find, Naming
 from anamnesis.architectures.model_facts import Facts, unsupported
 from anamnesis.architectures.table.rows import ROWS
 
@@ -17,8 +17,7 @@ _TABLES = ("shared.weight", "encoder.embed_tokens.weight")
 _SPELT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(Naming):
     """The embeddings under either of their names, and the way up of a layer without a gate.
 
     What is counted in a block is no layer: `layer.0` is `layer-0` in the rules.
