@@ -126,7 +126,6 @@ class _Lines(_Stdout):
 
     @cached_property
     def _has_colour(self) -> bool:
-
         return wants_colour(self._stream)
 
     def write(self, data: str) -> Any:
