@@ -271,7 +271,8 @@ DIFFERENCES = (
         "deepseek2",
         (1,),
         "wants experts in all layers behind the first dense ones",
-    )._replace(loads=False),
+        loads=False,
+    ),
     Difference("q_lora_rank", "deepseek2", _is_lite, "takes it to be null", loads=False),
     Difference(
         "use_bias",

@@ -265,19 +265,15 @@ class ValuesSource(DerivedSource):
         values = np.empty(stop - first, np.float32)
         raw = values.view(np.uint8).data
         decode_run(self._weight, Band(first, stop), _F32, Scratch(), raw)
-        part = self._made(values).view(np.uint8).data[begin : begin + len(view)]
+        if self._function:
+            with np.errstate(all="ignore"):
+                values = FUNCTIONS[self._function](values)
+                own = self._weight.own_dtype
+                if own is not None and own.name == "F16":
+                    values = values.astype(np.float16).astype(np.float32)
+        part = values.view(np.uint8).data[begin : begin + len(view)]
         view[: len(part)] = part
         return len(part)
-
-    def _made(self, values: Floats) -> Floats:
-        if not self._function:
-            return values
-        with np.errstate(all="ignore"):
-            made = FUNCTIONS[self._function](values)
-            own = self._weight.own_dtype
-            if own is not None and own.name == "F16":
-                made = made.astype(np.float16).astype(np.float32)
-        return made
 
     @property
     def way(self) -> str:

@@ -37,7 +37,13 @@ def pooling_type(folder: Folder) -> int | None:
     given = folder.json(name)
     if given is None:
         raise folder.malformed(MODULES, f"speaks of {name!r}, which is not there")
-    return _number(given, name)
+    for switch, number in _SWITCHES.items():
+        if given.get(switch):
+            return number
+    word = given.get("pooling_mode")
+    if isinstance(word, str) and word in _WORDS:
+        return _WORDS[word]
+    raise UnsupportedError(f"{name}: llama.cpp pools by mean, first or last token only")
 
 
 def _place(folder: Folder) -> str | None:
@@ -60,16 +66,6 @@ def _place(folder: Folder) -> str | None:
                 raise folder.malformed(MODULES, f"the path of its pooling is {path!r}, no text")
             return path
     return None
-
-
-def _number(given: Mapping[str, Any], name: str) -> int:
-    for switch, number in _SWITCHES.items():
-        if given.get(switch):
-            return number
-    word = given.get("pooling_mode")
-    if isinstance(word, str) and word in _WORDS:
-        return _WORDS[word]
-    raise UnsupportedError(f"{name}: llama.cpp pools by mean, first or last token only")
 
 
 RANK = 4  # llama.cpp's number of such a pooling

@@ -71,8 +71,17 @@ def as_gguf(
     checkpoint: Checkpoint, ledger: Ledger, budget: Budget, tokenizer_pre: str | None = None
 ) -> AsGguf:
     """See a model as GGUF."""
+    from anamnesis.architectures.general_keys import general_keys
+
     seen, facts, folder = weights_as_gguf(checkpoint, ledger, budget)
-    said = _metadata(seen, facts, folder)
+    weights = seen.ledger.weights
+    shapes = {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
+    said = {
+        "general.architecture": {"type": "string", "value": seen.arch.gguf},
+        "general.type": {"type": "string", "value": "model"},
+        **general_keys(folder.root, facts.values, shapes, folder.budget),
+        **seen.metadata,
+    }
     said |= _vocabulary(checkpoint, folder, seen.arch, facts, tokenizer_pre)
     return replace(seen, metadata=said)
 
@@ -229,19 +238,6 @@ def _check(
 
 
 # --- metadata -------------------------------------------------------------------------------------
-
-
-def _metadata(seen: AsGguf, facts: Facts, folder: Folder) -> dict[str, Any]:
-    from anamnesis.architectures.general_keys import general_keys
-
-    weights = seen.ledger.weights
-    shapes = {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
-    return {
-        "general.architecture": {"type": "string", "value": seen.arch.gguf},
-        "general.type": {"type": "string", "value": "model"},
-        **general_keys(folder.root, facts.values, shapes, folder.budget),
-        **seen.metadata,
-    }
 
 
 def _vocabulary(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import wraps
+from functools import partial, wraps
 from operator import index
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -187,10 +187,6 @@ def _array(name: str, value: Any) -> Any:
     return numpy_of(name, value)
 
 
-def _whole(name: str, value: Any) -> int:
-    return whole_number(name, value, least=None)
-
-
 def _names(name: str, value: Any) -> Any:
     several = value if isinstance(value, (list, tuple)) else [value]
     return tuple([word(name, one) for one in several])
@@ -234,7 +230,7 @@ def _adapters(name: str, value: Any) -> dict[str, float]:
 
 _TAKE: dict[str, Callable[[str, Any], Any]] = {
     "bool": _flag,
-    "int": _whole,
+    "int": partial(whole_number, least=None),
     "float": number,
     "Size": size,
     "str": word,

@@ -36,8 +36,14 @@ def _by_layers(facts: Facts) -> Mapping[str, Any]:
 
 
 def _lfm2(facts: Facts) -> Mapping[str, Any]:
-    rows = {"type": "uint32", "value": _feed_forward(facts)}
-    return {**_by_layers(facts), "feed_forward_length": rows}
+    """Return the rows of an MLP, too: two thirds of what config.json says, times a factor."""
+    n = facts.number("intermediate_size" if facts.get("block_ff_dim") is None else "block_ff_dim")
+    if facts.get("block_auto_adjust_ff_dim"):
+        n = int(2 * n / 3)
+        n = int(real(facts.values, "block_ffn_dim_multiplier", 1.0) * n)
+        step = facts.number("block_multiple_of")
+        n = step * -(-n // step)  # rounded up
+    return {**_by_layers(facts), "feed_forward_length": {"type": "uint32", "value": n}}
 
 
 def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
@@ -47,17 +53,6 @@ def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
             " lfm2moe to have, true and 1"
         )
     return _by_layers(facts)
-
-
-def _feed_forward(facts: Facts) -> int:
-    """Return the rows of an MLP: two thirds of what config.json says, times a factor, rounded."""
-    n = facts.number("intermediate_size" if facts.get("block_ff_dim") is None else "block_ff_dim")
-    if not facts.get("block_auto_adjust_ff_dim"):
-        return n
-    n = int(2 * n / 3)
-    n = int(real(facts.values, "block_ffn_dim_multiplier", 1.0) * n)
-    step = facts.number("block_multiple_of")
-    return step * -(-n // step)
 
 
 def _lfm2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -40,16 +40,16 @@ def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
         if len(steps) == DECODER_MAX_STEPS:
             raise LimitExceeded("DECODER_MAX_STEPS", f"a decoder of over {DECODER_MAX_STEPS} steps")
         steps.append(_step(given))
-    return partial(_run, tuple(steps))
 
+    def decode(token: str) -> str:
+        for step in steps:
+            token = step(token)
+            if len(token) > DECODED_MAX_CHARS:
+                given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
+                raise LimitExceeded("DECODED_MAX_CHARS", given)
+        return token
 
-def _run(steps: tuple[Step, ...], token: str) -> str:
-    for step in steps:
-        token = step(token)
-        if len(token) > DECODED_MAX_CHARS:
-            given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
-            raise LimitExceeded("DECODED_MAX_CHARS", given)
-    return token
+    return decode
 
 
 def _step(given: Mapping[str, Any]) -> Step:

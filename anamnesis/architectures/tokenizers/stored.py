@@ -119,7 +119,12 @@ class StoredVocabulary:
         return found
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        return map(_pair, self._merges)
+        """Yield merges, each parted at the first space that does not begin it, as in llama.cpp."""
+        for merge in self._merges:
+            at = merge.find(" ", 1)
+            if at < 0:
+                raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
+            yield merge[:at], merge[at + 1 :]
 
     def added(self) -> dict[int, bool]:
         """Return which tokens are looked for in a text before it is split; True if special."""
@@ -207,11 +212,3 @@ _ADDING = frozenset(
         *("tekken", "chameleon"),
     }
 )
-
-
-def _pair(merge: str) -> tuple[str, str]:
-    """Part a merge at its first space that does not begin it, as llama.cpp does."""
-    at = merge.find(" ", 1)
-    if at < 0:
-        raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
-    return merge[:at], merge[at + 1 :]

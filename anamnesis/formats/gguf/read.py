@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import anamnesis._core as _core
@@ -24,7 +25,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf import limits
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
-from anamnesis.formats.gguf.orig_shape import own_shapes
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
@@ -34,6 +34,7 @@ _HEAD_BYTES = 8  # magic and version
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
+SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _TABLE: Mapping[str, Any] = json_table(__file__)
 TYPES: dict[int, DType] = {
@@ -81,7 +82,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         },
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
-        shapes=own_shapes(metadata, tensors, source),
+        shapes=_own_shapes(metadata, tensors, source),
     )
 
 
@@ -281,3 +282,24 @@ def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, Anam
             f"tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
         )
     return problems
+
+
+def _own_shapes(
+    metadata: GgufMetadata, tensors: Sequence[StoredTensor], source: Source
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
+    given = {key.removeprefix(SHAPE_KEY) for key in metadata if key.startswith(SHAPE_KEY)}
+    shapes = {}
+    for tensor in tensors if given else ():
+        if tensor.name not in given:
+            continue
+        key = SHAPE_KEY + tensor.name
+        shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= limits.GGUF_MAX_DIMS else None
+        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not is_shape or prod(shape) != tensor.n_elements:
+            raise source.error(
+                f"{key} must be the shape of as many values as {tensor.describe()} has, not"
+                f" {shape if is_shape else metadata.fields[key].describe()}"
+            )
+        shapes[tensor.name] = tuple(shape)
+    return shapes

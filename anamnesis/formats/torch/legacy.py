@@ -183,15 +183,11 @@ class _LegacyFile:
         whole = self.storages.setdefault(given.key, given)
         if whole != given:
             raise self.source.error(f"storage {whole.key!r} is declared inconsistently")
-        view = rest[0] if rest else None
-        return whole if view is None else self._view(whole, view)
-
-    def _view(self, whole: Storage, view: Any) -> Storage:
-        if (
-            type(view) is not tuple
-            or len(view) != 3
-            or any(type(n) is not int or n < 0 for n in view[1:])
-        ):
+        view: Any = rest[0] if rest else None
+        if view is None:
+            return whole
+        is_view = type(view) is tuple and len(view) == 3
+        if not is_view or any(type(n) is not int or n < 0 for n in view[1:]):
             raise self.source.error("a malformed view of a storage")
         item = 1 if whole.dtype is None else item_bytes(whole.dtype)
         start, n_bytes = (n * item for n in view[1:])
