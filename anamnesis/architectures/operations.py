@@ -75,21 +75,17 @@ def gathered_columns(weight: Weight, name: str, order: Sequence[int]) -> Weight:
 
 
 def mapped_values(weight: Weight, name: str, function: str) -> Weight:
-    """Return what a function makes of each value, in F32."""
-    return _of_values(weight, name, function)
+    """Return what a function makes of each value, in F32; the value itself where none is named."""
+    source = ValuesSource(weight, function)
+    stored = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+    return Plain(name, weight.shape, (stored,))
 
 
 def widened(weight: Weight, name: str) -> Weight:
     """Return a float weight in F32, in which each of its values has a place, unless it is F64."""
     if weight.own_dtype is _F32:
         return renamed(weight, name)
-    return _of_values(weight, name, "")
-
-
-def _of_values(weight: Weight, name: str, function: str) -> Weight:
-    source = ValuesSource(weight, function)
-    stored = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
-    return Plain(name, weight.shape, (stored,))
+    return mapped_values(weight, name, "")
 
 
 def constant(name: str, array: NDArray[Any], like: Weight) -> Weight:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import NDArray
 from anamnesis.base.source import Source
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Part", "StoredTensor"]
 

@@ -43,7 +43,7 @@ def command(
     def imatrix(path: str) -> dict[str, Any]:
         from anamnesis.formats.imatrix import read_imatrix
 
-        found = read_imatrix(path, open_model.limits)
+        found = read_imatrix(path, open_model.opening["limits"])
         if as_json:
             return imatrix_dict(found)
         for line in imatrix_lines(found):

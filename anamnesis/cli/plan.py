@@ -301,23 +301,20 @@ def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
     name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - 1
-        room -= len(_figures(head)) + _longest(row.why for row in rows) + 6
+        room -= len(_FIGURES.format(**head._asdict())) + _longest(row.why for row in rows) + 6
         of = of if name + of + 2 <= room else 0
         name = min(name, max(room, _FEWEST))
     yield ""
     for row in (head, *rows):
         made_of = f"{printable(row.of):<{of}}  " if of else ""
         cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
-        yield f"  {printable(cut):<{name}}  {_figures(row)}  {made_of}{row.why}".rstrip()
+        figures = _FIGURES.format(**row._asdict())
+        yield f"  {printable(cut):<{name}}  {figures}  {made_of}{row.why}".rstrip()
     yield ""
 
 
 def _longest(texts: Iterable[str]) -> int:
     return max(map(len, texts), default=0)
-
-
-def _figures(row: _Row) -> str:
-    return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
 
 
 def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:

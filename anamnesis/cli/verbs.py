@@ -57,7 +57,7 @@ def verb(
                 limits = given.pop("limits")
                 chosen = {each: given.pop(each) for each in table.options_of(name, "select")}
                 opening = {each: given.pop(each) for each in table.options_of(name, "parse")}
-                given["open_model"] = OpenModel(opening | {"limits": limits}, chosen, limits)
+                given["open_model"] = OpenModel(opening | {"limits": limits}, chosen)
             if "out" in options:
                 _place(name, given)
             function(**given)
@@ -245,7 +245,6 @@ class OpenModel(NamedTuple):
 
     opening: dict[str, Any]
     choice: dict[str, Any]
-    limits: ParseLimits | None
 
     @contextmanager
     def __call__(self, path: str) -> Iterator[Model]:

@@ -56,13 +56,9 @@ def foreign_kind(source: Source) -> str | None:
     return f"{what}; unpack it" if remedy == _UNPACK else what or None
 
 
-def _head(source: Source) -> bytes:
-    return source.read(0, min(_LOOK_AT, source.size))
-
-
 def _kind(source: Source) -> tuple[str, str]:
     """Return what a file is, and what to do about it; empty texts if it is unknown."""
-    head = _head(source)
+    head = source.read(0, min(_LOOK_AT, source.size))
     if not head:
         return "an empty file", _DOWNLOAD
     for offset, magic, what, remedy in _MAGICS:
@@ -85,7 +81,7 @@ def _kind(source: Source) -> tuple[str, str]:
 
 def looks_like_a_pickle(source: Source) -> bool:
     """Return whether a file begins, and if it is text also ends, like a pickle."""
-    head = _head(source)
+    head = source.read(0, min(_LOOK_AT, source.size))
     if _PICKLE.match(head):
         return True
     return _TEXT_PICKLE.match(head) is not None and source.read(source.size - 1, 1) == b"."

@@ -147,10 +147,9 @@ class _Reading:
         start = 1 if first and _special_at(pair[0]) == first else 0
         stop = len(pair) - 1 if last and _special_at(pair[-1]) == last else len(pair)
         pair = pair[start:stop]
-        if not pair or _sequence_at(pair[0]) != "A" or _sequence_at(pair[-1]) != "B":
-            return
+        ends = [section(step, "Sequence").get("id") for step in (*pair[:1], *pair[-1:])]
         between = pair[1:-1]
-        if not between:
+        if ends != ["A", "B"] or not between:
             return
         separator = _special_at(between[0])
         adds = bool(separator and self._is(separator, "sep", "eos") and not last)
@@ -164,10 +163,6 @@ class _Reading:
 def _special_at(step: Mapping[str, Any]) -> str | None:
     given = section(step, "SpecialToken").get("id")
     return given if isinstance(given, str) else None
-
-
-def _sequence_at(step: Mapping[str, Any]) -> Any:
-    return section(step, "Sequence").get("id")
 
 
 def _normalizer(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.tokenizers import tokens
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import LimitExceeded, ParseError
-from anamnesis.base.lazy import np
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import packed_array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 

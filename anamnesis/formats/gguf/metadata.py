@@ -213,16 +213,11 @@ _F32_MAX = 3.4028234e38
 # --- the header's part --------------------------------------------------------------------------
 
 
-def smallest_key(encoding: NumberForm) -> int:
-    """Return the least number of bytes that a key takes: an empty name, a type, a byte."""
-    return encoding.length_bytes + 4 + 1
-
-
 def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
     """Read `n_keys` keys; step over arrays and long strings."""
     fields: dict[str, HeaderField] = {}
     scanner = _FieldScanner(reader)
-    smallest = smallest_key(reader.encoding)
+    smallest = reader.encoding.smallest_key
     for _ in range(n_keys):
         reader.owed -= smallest  # this one is asked for, no longer owed
         start = reader.offset

@@ -24,7 +24,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf import limits
-from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
+from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
@@ -116,8 +116,8 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
         raise reader.exceeded(
             "GGUF_MAX_KEYS", f"{n_keys:,} keys; {limits.GGUF_MAX_KEYS:,} are allowed"
         )
-    keys_take = n_keys * smallest_key(reader.encoding)
-    tensors_take = n_tensors * _smallest_entry(reader.encoding)
+    keys_take = n_keys * reader.encoding.smallest_key
+    tensors_take = n_tensors * reader.encoding.smallest_entry
     reader.require(n_keys, keys_take, "keys")
     reader.require(n_tensors, keys_take + tensors_take, "tensors behind the keys")
     reader.budget.items(n_tensors + n_keys, "the tensors and keys")
@@ -155,14 +155,9 @@ class _Entry(NamedTuple):
     at: int  # where the row is
 
 
-def _smallest_entry(encoding: NumberForm) -> int:
-    """Return the least number of bytes that a tensor's row takes: no name, no dimensions."""
-    return encoding.length_bytes + 4 + 4 + 8
-
-
 def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
     form = reader.encoding
-    smallest = _smallest_entry(form)
+    smallest = form.smallest_entry
     tails = [
         struct.Struct(f"{form.order}{n}{form.length_code}IQ")
         for n in range(limits.GGUF_MAX_DIMS + 1)

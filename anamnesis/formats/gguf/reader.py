@@ -40,6 +40,16 @@ class NumberForm(NamedTuple):
         """The type of counts, lengths and dimensions, as `struct` spells it."""
         return "I" if self.version == 1 else "Q"
 
+    @property
+    def smallest_key(self) -> int:
+        """The least number of bytes that a key takes: an empty name, a type, a byte."""
+        return self.length_bytes + 4 + 1
+
+    @property
+    def smallest_entry(self) -> int:
+        """The least number of bytes that a tensor's row takes: no name, no dimensions."""
+        return self.length_bytes + 4 + 4 + 8
+
 
 class HeaderReader:
     """A cursor over a header."""

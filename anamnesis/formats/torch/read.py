@@ -196,7 +196,7 @@ class _Archive:
             constants = flatten({"CONSTANTS": stored}, self.source.name, self.budget, machine)
             for name, tensor in constants.tensors.items():
                 number = name.removeprefix("CONSTANTS.")
-                flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
+                flattened.add(flattened.tensors, f"CONSTANTS.c{number}", tensor)
         entry = self.directory.entries.get(f"{self.folder}byteorder")
         order = b"little"
         if entry is not None:

@@ -9,7 +9,6 @@ deflated members are read; nothing is ever written to a file of a member's name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from anamnesis.base.crc import crc32
@@ -60,10 +59,7 @@ class ZipDirectory:
         self._archive = archive
         self._ends = ends
         self._budget = budget
-
-    @cached_property
-    def _inflated(self) -> InflatedChunks:
-        return InflatedChunks()
+        self._inflated = InflatedChunks()
 
     def data_offset(self, entry: directory.ZipEntry) -> int:
         """Return where a member's bytes begin; check its local header against the directory."""
