@@ -50,9 +50,10 @@ class Source(ABC):
         """Return the error for something in it that is not handled."""
         return UnsupportedError(f"{self.name}: {message}", remedy=remedy)
 
-    def exceeded(self, limit: str, message: str) -> LimitExceeded:
-        """Return the error for what is beyond a permanent cap."""
-        return LimitExceeded(limit, f"{self.name}: {message}")
+    def exceeded(self, limit: str, message: str, most: int | None = None) -> LimitExceeded:
+        """Return the error for what is beyond a permanent cap, of which `most` are allowed."""
+        allowed = "" if most is None else f"; {most:,} are allowed"
+        return LimitExceeded(limit, f"{self.name}: {message}{allowed}")
 
     @abstractmethod
     def _read_some(self, offset: int, view: memoryview) -> int:

@@ -286,8 +286,8 @@ class _FieldScanner:
         if self.n_items > GGUF_MAX_ARRAY_ITEMS:
             raise reader.exceeded(
                 "GGUF_MAX_ARRAY_ITEMS",
-                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items;"
-                f" {GGUF_MAX_ARRAY_ITEMS:,} are allowed",
+                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items",
+                GGUF_MAX_ARRAY_ITEMS,
             )
         reader.budget.items(n_items, f"the items of {key}")
         start = reader.offset
@@ -307,8 +307,8 @@ class _FieldScanner:
         if self.n_nested > GGUF_MAX_NESTED_ARRAYS:
             raise reader.exceeded(
                 "GGUF_MAX_NESTED_ARRAYS",
-                f"{key}: {self.n_nested:,} arrays in arrays;"
-                f" {GGUF_MAX_NESTED_ARRAYS:,} are allowed",
+                f"{key}: {self.n_nested:,} arrays in arrays",
+                GGUF_MAX_NESTED_ARRAYS,
             )
         smallest = 4 + reader.encoding.length_bytes
         reader.require(n, n * smallest, "arrays")

@@ -109,13 +109,9 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
     reader.owed = 0
     n_keys = reader.length()
     if n_tensors > limits.GGUF_MAX_TENSORS:
-        raise reader.exceeded(
-            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {limits.GGUF_MAX_TENSORS:,} are allowed"
-        )
+        raise reader.exceeded("GGUF_MAX_TENSORS", f"{n_tensors:,} tensors", limits.GGUF_MAX_TENSORS)
     if n_keys > limits.GGUF_MAX_KEYS:
-        raise reader.exceeded(
-            "GGUF_MAX_KEYS", f"{n_keys:,} keys; {limits.GGUF_MAX_KEYS:,} are allowed"
-        )
+        raise reader.exceeded("GGUF_MAX_KEYS", f"{n_keys:,} keys", limits.GGUF_MAX_KEYS)
     keys_take = n_keys * reader.encoding.smallest_key
     tensors_take = n_tensors * reader.encoding.smallest_entry
     reader.require(n_keys, keys_take, "keys")
@@ -135,8 +131,7 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         raise source.error(f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}")
     if value > limits.GGUF_MAX_ALIGNMENT:
         raise source.exceeded(
-            "GGUF_MAX_ALIGNMENT",
-            f"{ALIGNMENT_KEY} is {value:,}; {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
+            "GGUF_MAX_ALIGNMENT", f"{ALIGNMENT_KEY} is {value:,}", limits.GGUF_MAX_ALIGNMENT
         )
     return int(value)
 
@@ -173,8 +168,7 @@ def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
         n_dims = reader.u32()
         if n_dims > limits.GGUF_MAX_DIMS:
             raise reader.exceeded(
-                "GGUF_MAX_DIMS",
-                f"tensor {name!r} has {n_dims:,} dimensions; {limits.GGUF_MAX_DIMS} are allowed",
+                "GGUF_MAX_DIMS", f"tensor {name!r} has {n_dims:,} dimensions", limits.GGUF_MAX_DIMS
             )
         *layout, offset = reader.unpack(tails[n_dims])
         key = tuple(layout)

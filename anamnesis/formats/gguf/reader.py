@@ -81,9 +81,10 @@ class HeaderReader:
         """Return an error at `offset`, by default the cursor's."""
         return self.source.error(message, self.offset if offset is None else offset)
 
-    def exceeded(self, limit: str, message: str) -> LimitExceeded:
+    def exceeded(self, limit: str, message: str, most: int | None = None) -> LimitExceeded:
         """Return the error for one of the permanent caps."""
-        return self.source.exceeded(limit, f"{message} (at byte {self.offset:,})")
+        allowed = "" if most is None else f"; {most:,} are allowed"
+        return self.source.exceeded(limit, f"{message}{allowed} (at byte {self.offset:,})")
 
     def require(self, n: int, n_bytes: int, what: str) -> None:
         """Refuse `n` things that take at least `n_bytes` in all, if the file ends before."""
@@ -118,7 +119,7 @@ class HeaderReader:
         """Return a key or a name, which must be UTF-8 and not over `longest`, a cap's value."""
         n_bytes = self.length()
         if n_bytes > longest:
-            raise self.exceeded(limit, f"{what} of {n_bytes:,} bytes; {longest:,} are allowed")
+            raise self.exceeded(limit, f"{what} of {n_bytes:,} bytes", longest)
         self.budget.alloc(n_bytes, what)
         raw = self.raw(n_bytes)
         try:
@@ -131,7 +132,7 @@ class HeaderReader:
         n_bytes = self.length()
         if n_bytes > GGUF_MAX_STRING:
             raise self.exceeded(
-                "GGUF_MAX_STRING", f"a string of {n_bytes:,} bytes; {GGUF_MAX_STRING:,} are allowed"
+                "GGUF_MAX_STRING", f"a string of {n_bytes:,} bytes", GGUF_MAX_STRING
             )
         if n_bytes > self.left:
             raise self.error(f"a string of {n_bytes:,} bytes, of which {self.left:,} follow")

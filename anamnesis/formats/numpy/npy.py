@@ -136,7 +136,8 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
     if n_text > NPY_MAX_HEADER:
         raise source.exceeded(
             "NPY_MAX_HEADER",
-            f"the header of array {name!r} claims {n_text:,} bytes; {NPY_MAX_HEADER:,} are allowed",
+            f"the header of array {name!r} claims {n_text:,} bytes",
+            NPY_MAX_HEADER,
         )
     budget.alloc(n_text, f"the header of array {name!r}")
     at = offset + 8 + n_length
@@ -152,8 +153,7 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
         raise source.error(f"array {name!r}: its shape is not a tuple of integers", offset)
     if len(shape) > NPY_MAX_DIMS:
         raise source.exceeded(
-            "NPY_MAX_DIMS",
-            f"array {name!r} has {len(shape):,} dimensions; {NPY_MAX_DIMS} are allowed",
+            "NPY_MAX_DIMS", f"array {name!r} has {len(shape):,} dimensions", NPY_MAX_DIMS
         )
     if any(dim < 0 for dim in shape):
         raise source.error(

@@ -79,13 +79,10 @@ def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry
         return entries, ends
     end = _find_end(archive)
     if end.n_entries > ZIP_MAX_ENTRIES:
-        raise archive.exceeded(
-            "ZIP_MAX_ENTRIES", f"{end.n_entries:,} members; {ZIP_MAX_ENTRIES:,} are allowed"
-        )
+        raise archive.exceeded("ZIP_MAX_ENTRIES", f"{end.n_entries:,} members", ZIP_MAX_ENTRIES)
     if end.n_bytes > ZIP_MAX_DIRECTORY:
         raise archive.exceeded(
-            "ZIP_MAX_DIRECTORY",
-            f"the directory claims {end.n_bytes:,} bytes; {ZIP_MAX_DIRECTORY:,} are allowed",
+            "ZIP_MAX_DIRECTORY", f"the directory claims {end.n_bytes:,} bytes", ZIP_MAX_DIRECTORY
         )
     if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
         raise archive.error(

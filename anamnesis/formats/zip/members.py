@@ -141,8 +141,7 @@ class ZipDirectory:
         """Return all of a small member; its CRC is checked."""
         if entry.n_bytes > max_bytes:
             raise self.source.exceeded(
-                limit,
-                f"member {entry.name!r} has {entry.n_bytes:,} bytes; {max_bytes:,} are allowed",
+                limit, f"member {entry.name!r} has {entry.n_bytes:,} bytes", max_bytes
             )
         self._budget.alloc(entry.n_bytes, f"member {entry.name!r}")
         source, start = self.locate(entry)
