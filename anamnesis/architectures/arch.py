@@ -26,14 +26,16 @@ class Op(Protocol):
         """Return what Hugging Face has."""
 
 
-class Naming(Protocol):
-    """Names that a fact decides, such as those of layers that follow the others."""
+class Naming:
+    """Names that a fact decides, such as those of layers that follow the others: here of none."""
 
     def there(self, name: str, facts: Facts) -> str:
         """Return the name that rules speak of; the same one if it is."""
+        return name
 
     def back(self, name: str, facts: Facts) -> str:
         """Return Hugging Face's."""
+        return name
 
 
 class Rule(NamedTuple):
@@ -54,6 +56,7 @@ class Key(NamedTuple):
     values: Mapping[Any, Any] | None = None
 
 
+AS_THEY_ARE = Naming()
 Constants = Mapping[str, Any]
 Find = Callable[[str], Any]  # a key's value, by its name behind the architecture's
 
@@ -80,21 +83,21 @@ class Arch:
     required: tuple[str, ...]  # keys without which llama.cpp does not load it
     biases: tuple[str, ...] | None  # tensors that have one, beside queries, keys and values
     fixed: Constants = field(default_factory=dict)
-    computed: Callable[[Facts], Mapping[str, Any]] | None = None
-    extra: Callable[[Facts], Mapping[str, Any]] | None = None
-    derived: Callable[[Facts], Mapping[str, Any]] | None = None
-    left: Callable[[Facts, str], bool] | None = None
+    computed: Callable[[Facts], Mapping[str, Any]] = lambda facts: {}
+    extra: Callable[[Facts], Mapping[str, Any]] = lambda facts: {}
+    derived: Callable[[Facts], Mapping[str, Any]] = lambda facts: {}
+    left: Callable[[Facts, str], bool] = lambda facts, name: False
     pools: bool = False
     ranks: bool = False
     tokenizer: str = ""
     tells: str = ""  # a tensor that a row has, and others of its name have not
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
-    naming: Naming | None = None
+    naming: Naming = AS_THEY_ARE
     shapes: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
-    uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
-    unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
+    uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] = lambda find, config: {}
+    unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] = lambda find, config: {}
 
 
 IN_LAYER = "blk.{bid}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from anamnesis.architectures.arch import IN_LAYER, Arch, filled, patterns, split, tail_of
 from anamnesis.architectures.differences import UNTIED
@@ -27,15 +26,10 @@ class _Layers:
 
     n: int
     n_predicting: int
-
     first_shared: int
 
     def predicts(self, layer: int) -> bool:
         return layer >= self.n - self.n_predicting
-
-    def shares(self, layer: int) -> bool:
-        """Return whether a layer takes keys and values of others, and stores none."""
-        return layer >= self.first_shared
 
 
 def check_tensors(
@@ -108,7 +102,13 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
     found = {layer for layer, _ in map(split, weights)} - {-1}
     if more < n and found.isdisjoint(range(n - more, n)):
         n, more = n - more, 0  # as transformers saves it, and llama.cpp loads it
-    layers = _Layers(n, min(more, n), _first_shared(header, weights, n))
+    shared = n - (header.count("attention.shared_kv_layers") or 0)
+    # Files of the hub store some in each layer that shares those of others, transformers' none.
+    stores = (
+        layer >= shared and _group(header.arch, tail_of(pattern)) in _OWN
+        for layer, pattern in map(split, weights)
+    )
+    layers = _Layers(n, min(more, n), n if any(stores) else shared)
     lacking = next((i for i in range(n) if i not in found), None)
     if lacking is not None:
         if layers.predicts(lacking):
@@ -122,17 +122,6 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
             f" layer {max(found):,}"
         )
     return layers
-
-
-def _first_shared(header: Header, weights: Mapping[str, Weight], n: int) -> int:
-    """Return the first layer that stores no keys and values of its own."""
-    # Files of the hub store some in each layer that shares those of others, transformers' none.
-    first = n - (header.count("attention.shared_kv_layers") or 0)
-    stores = (
-        layer >= first and _group(header.arch, tail_of(pattern)) in _OWN
-        for layer, pattern in map(split, weights)
-    )
-    return n if any(stores) else first
 
 
 def _missing(
@@ -152,9 +141,11 @@ def _missing(
         is_known = not group.endswith("?") and (pattern in switches or pattern in known)
         if is_known and (not fact or bool(header.facts.get(fact))):
             why = f"{fact} is set, and " if fact else _because(header, group)
-        elif pattern in switches and pattern in seen and _is_off(header.facts, fact, pattern):
-            raise header.error(f"{fact} is not set, and there is {pattern!r}")
         elif pattern in seen:
+            # There is no such tensor; of a bias config.json must say so, not its class.
+            is_off = not pattern.endswith(".bias") or header.facts.given.get(fact) is False
+            if pattern in switches and is_off:
+                raise header.error(f"{fact} is not set, and there is {pattern!r}")
             why = "other layers have it, and "
             of_group = [i for i in of_group if not layers.predicts(i)]
         else:
@@ -162,11 +153,6 @@ def _missing(
         for name in (filled(pattern, i) for i in of_group):
             if name not in weights:
                 yield name, why
-
-
-def _is_off(facts: Facts, fact: str, pattern: str) -> bool:
-    """Return whether there is no such tensor; of a bias config.json must say so, not its class."""
-    return not pattern.endswith(".bias") or facts.given.get(fact) is False
 
 
 def switched(arch: Arch) -> dict[str, str]:
@@ -193,11 +179,9 @@ def _group(arch: Arch, tail: str) -> str:
 def _because(header: Header, group: str) -> str:
     key = SWITCHED.get(group)
     value = None if key is None else header.find(key)
-    return "" if key is None or value is None else f"{header.word(key)} is {_short(value)}, and "
-
-
-def _short(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"{value!r}"
+    if key is None or value is None:
+        return ""
+    return f"{header.word(key)} is {'a list' if isinstance(value, list) else repr(value)}, and "
 
 
 def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
@@ -208,7 +192,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     has_router = "blk.{bid}.ffn_gate_inp.weight" in names
     is_sparse = has_router and bool(header.count("expert_count")) and layer >= leading
     is_full = header.find("attention.key_length_swa") is not None and not is_windowed(header, layer)
-    own_keys = not recurs and not layers.shares(layer)
+    own_keys = not recurs and layer < layers.first_shared  # others take those of a layer before
     found = {
         "all": True,
         "first": layer == 0,

@@ -9,8 +9,15 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, patterns
 from anamnesis.architectures.differences import KEPT, kept_facts
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys, why_not
-from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
+from anamnesis.architectures.keys import (
+    BEFORE_ROPE,
+    BEHIND_ROPE,
+    BLOCK_COUNT,
+    YARN,
+    model_keys,
+    why_not,
+)
+from anamnesis.architectures.model_facts import LAYERS_MAX, Facts, read_facts
 from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONG,
@@ -31,8 +38,8 @@ from anamnesis.base.printable import shortened
 from anamnesis.formats.base import n_items
 from anamnesis.schemes.core.weight import Weight
 
-# What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _MOST_FACTORS = 1 << 16  # of a rope
+# What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _SPELT = {"feed_forward_length": "intermediate_size"}
 _TYPES = "tokenizer.ggml.token_type_count"
 _TOKENS = {
@@ -65,12 +72,6 @@ _UNSAID: Mapping[str, Any] = {
     "final_logit_softcapping": 30.0,
     "gemma2.attention.sliding_window": 4096,
     "rope.scaling.type": "none",
-}
-_YARN = {
-    "yarn_ext_factor": "extrapolation_factor",
-    "yarn_attn_factor": "attention_factor",
-    "yarn_beta_fast": "beta_fast",
-    "yarn_beta_slow": "beta_slow",
 }
 
 
@@ -123,15 +124,11 @@ def config_facts(
         if fact:
             ends = tuple(f".{tail}" for tail in some)
             config[fact] = any(name.endswith(ends) for name in weights)
-    if arch.uncomputed is not None:
-        try:
-            config |= arch.uncomputed(find, config)
-        except _OF_ANOTHER_KIND as error:
-            raise ParseError(
-                f"a key {arch.gguf}.* is missing or of another kind: {error}"
-            ) from None
-    if arch.unextra is not None:
-        config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
+    try:
+        config |= arch.uncomputed(find, config)
+    except _OF_ANOTHER_KIND as error:
+        raise ParseError(f"a key {arch.gguf}.* is missing or of another kind: {error}") from None
+    config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
     if KEPT in metadata:
         config |= kept_facts(metadata[KEPT])
         taken.add(KEPT)
@@ -181,9 +178,7 @@ def _is_same(made: Any, given: Any) -> bool:
         some, others = (x if isinstance(x, list) else [x] * n for x in (made, given))
         return len(some) == len(others) and all(map(_is_same, some, others))
     if isinstance(made, float) and given is not None:
-        return math.isclose(
-            made, given, rel_tol=1e-6
-        )  # as near as a quotient of float32 comes back
+        return math.isclose(made, given, rel_tol=1e-6)  # as near as a quotient of float32 is
     return bool(made == given)
 
 
@@ -264,7 +259,7 @@ def _rope(find: Any) -> dict[str, Any]:
     original = find(ORIGINAL)
     if original is not None:
         rope["original_max_position_embeddings"] = original
-    for key, fact in _YARN.items():
+    for key, (fact, *_) in YARN.items():
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
@@ -304,8 +299,6 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     stored = weights.get("rope_freqs.weight")
     if stored is None or config["rope_parameters"].get("rope_type") == "llama3":  # which is kept
         return
-    from anamnesis.architectures.model_facts import read_facts
-
     given = small_values(stored)
     if given is None or given.ndim != 1 or not given.size:
         raise ParseError(f"rope_freqs.weight is no list of F32: {list(stored.shape)}")

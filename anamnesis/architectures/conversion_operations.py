@@ -6,58 +6,69 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anamnesis.architectures import operations
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts, malformed
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
 _MOST_PADDING = 128  # rows
 
 
-def _each(weights: Sequence[Weight], make: Callable[[Weight], Weight]) -> list[Weight]:
-    return [make(weight) for weight in weights]
+Function = Callable[[Weight, Facts], Weight]
+Reshaping = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
-    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs."""
+class Each:
+    """An operation on each weight by itself, and its inverse."""
 
-    heads: str
+    made: Function
+    undone: Function
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(H, 2, d/2) -> (H, d/2, 2)."""
-        n = self._count(weights, facts)
-        return _each(weights, lambda w: operations.permuted(w, w.name, n))
+        return [self.made(weight, facts) for weight in weights]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(H, d/2, 2) -> (H, 2, d/2)."""
-        n = self._count(weights, facts)
-        return _each(weights, lambda w: operations.unpermuted(w, w.name, n))
+        return [self.undone(weight, facts) for weight in weights]
 
-    def _count(self, weights: Sequence[Weight], facts: Facts) -> int:
-        """Return the number of heads, whose rows these must be."""
-        n, d = facts.number(self.heads), facts.head_dim
-        for weight in weights:
-            if weight.shape[0] != n * d:
-                raise ParseError(
-                    f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads"
-                    f" ({self.heads}) of {d:,}",
-                    source=CONFIG,
-                )
+
+def permute(heads: str) -> Each:
+    """Rows of each head: halves, which rotate, (H, 2, d/2) -> pairs, (H, d/2, 2)."""
+
+    def count(weight: Weight, facts: Facts) -> int:
+        n, d = facts.number(heads), facts.head_dim
+        if weight.shape[0] != n * d:
+            raise malformed(
+                f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads ({heads}) of {d:,}"
+            )
         return n
 
+    return Each(
+        lambda w, facts: operations.permuted(w, w.name, count(w, facts)),
+        lambda w, facts: operations.unpermuted(w, w.name, count(w, facts)),
+    )
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+
+def mapped(there: str, back: str) -> Each:
     """Values as a function of `operations` has them, such as 1 more."""
+    return Each(
+        lambda w, _: operations.mapped_values(w, w.name, there),
+        lambda w, _: operations.mapped_values(w, w.name, back),
+    )
 
-    there_by: str
-    back_by: str
 
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: operations.mapped_values(w, w.name, self.there_by))
+def reshape(there: Reshaping, back: Reshaping) -> Each:
+    """The same values in another shape, as functions of the given one say it."""
+    return Each(
+        lambda w, _: operations.reshaped(w, w.name, there(w.shape)),
+        lambda w, _: operations.reshaped(w, w.name, back(w.shape)),
+    )
 
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: operations.mapped_values(w, w.name, self.back_by))
+
+def without_padding(weight: Weight, facts: Facts) -> Weight:
+    """Return an embedding's rows of the vocabulary; more than pad it are no padding."""
+    n = facts.number("vocab_size")
+    is_padded = n < weight.shape[0] < n + _MOST_PADDING
+    return operations.first_rows(weight, weight.name, n) if is_padded else weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,67 +182,26 @@ class Turn:
     back = there
 
 
-@dataclass(frozen=True, slots=True)
-class Reshape:
-    """The same values in another shape, as functions of the given one say it."""
-
-    to: Callable[[tuple[int, ...]], tuple[int, ...]]
-    back_to: Callable[[tuple[int, ...]], tuple[int, ...]]
-
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: operations.reshaped(w, w.name, self.to(w.shape)))
-
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: operations.reshaped(w, w.name, self.back_to(w.shape)))
+def behind_padding(weight: Weight, facts: Facts) -> Weight:
+    """Return rows of positions without those before the first: (first + n, cols) -> (n, cols)."""
+    n, first = weight.shape[0], first_position(facts)
+    if n <= first:
+        raise ParseError(f"{weight.name} has {n} rows, of which {first} are before any")
+    return operations.rows_between(weight, weight.name, n, first, n)
 
 
-@dataclass(frozen=True, slots=True)
-class First:
-    """The first rows of an embedding: those of the vocabulary; the rest is padding."""
-
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return so many rows; more of them than pad it are no padding."""
-        n, (weight,) = facts.number("vocab_size"), weights
-        if not n < weight.shape[0] < n + _MOST_PADDING:
-            return [weight]
-        return [operations.first_rows(weight, weight.name, n)]
-
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return list(weights)
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """Rows of positions behind those that come before the first one."""
-
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(first + n, cols) -> (n, cols)."""
-        first = first_position(facts)
-        made = []
-        for weight in weights:
-            n = weight.shape[0]
-            if n <= first:
-                raise ParseError(f"{weight.name} has {n} rows, of which {first} are before any")
-            made.append(operations.rows_between(weight, weight.name, n, first, n))
-        return made
-
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(n, cols) -> (first + n, cols): rows that nothing reads are as the first one."""
-        first = first_position(facts)
-        made = []
-        for weight in weights:
-            n, *cols = weight.shape
-            order = [*[0] * first, *range(n)]
-            shape = (first + n, *cols)
-            made.append(operations.gathered_rows(weight.name, [weight], n, order, shape))
-        return made
+def with_padding(weight: Weight, facts: Facts) -> Weight:
+    """Return (n, cols) -> (first + n, cols): rows that nothing reads are as the first one."""
+    (n, *cols), first = weight.shape, first_position(facts)
+    order = [*[0] * first, *range(n)]
+    return operations.gathered_rows(weight.name, [weight], n, order, (first + n, *cols))
 
 
 def first_position(facts: Facts) -> int:
     """Return the first position of a text, which is behind that of padding."""
     padding = facts.get("pad_token_id")
     if type(padding) is not int or padding < 0:
-        raise ParseError(f"pad_token_id is {padding!r}, not a token's number", source=CONFIG)
+        raise malformed(f"pad_token_id is {padding!r}, not a token's number")
     return padding + 1
 
 
@@ -254,37 +224,28 @@ def _in_turns(weights: Sequence[Weight], period: int) -> Weight:
 # [K, r]; llama.cpp has them as its broadcast repeats key heads, [r, K].
 
 
-@dataclass(frozen=True, slots=True)
-class ValueHeads:
-    """Rows of value heads, or columns, by llama.cpp's order of them."""
+def value_heads(
+    *, after_keys: bool = False, is_scalar: bool = False, in_columns: bool = False
+) -> Each:
+    """Rows of value heads, or columns, in llama.cpp's order: (.. K, r, d) -> (.. r, K, d)."""
+    take = operations.gathered_columns if in_columns else operations.in_order
 
-    after_keys: bool = False
-    is_scalar: bool = False
-    in_columns: bool = False
-
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(.. K, r, d) -> (.. r, K, d)."""
-        return _each(weights, lambda w: self._taken(w, self._order(w, facts)))
-
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(.. r, K, d) -> (.. K, r, d)."""
-        return _each(weights, lambda w: self._taken(w, operations.inverse(self._order(w, facts))))
-
-    def _taken(self, weight: Weight, order: list[int]) -> Weight:
-        take = operations.gathered_columns if self.in_columns else operations.in_order
-        return take(weight, weight.name, order)
-
-    def _order(self, weight: Weight, facts: Facts) -> list[int]:
+    def order(weight: Weight, facts: Facts) -> list[int]:
         """Return indices that put value heads, behind those of keys, into llama.cpp's order."""
         first = 0
-        if self.after_keys:
+        if after_keys:
             first = 2 * facts.number("linear_num_key_heads") * facts.number("linear_key_head_dim")
-        size = 1 if self.is_scalar else facts.number("linear_value_head_dim")
+        size = 1 if is_scalar else facts.number("linear_value_head_dim")
         n, shared = _key_heads(facts)
-        of = weight.shape[-1 if self.in_columns else 0]
+        of = weight.shape[-1 if in_columns else 0]
         _check_size(weight.name, of, first + n * shared * size)
         heads = [key * shared + value for value in range(shared) for key in range(n)]
         return [*range(first), *(first + head * size + i for head in heads for i in range(size))]
+
+    return Each(
+        lambda w, facts: take(w, w.name, order(w, facts)),
+        lambda w, facts: take(w, w.name, operations.inverse(order(w, facts))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +290,8 @@ def _key_heads(facts: Facts) -> tuple[int, int]:
     """Return how many there are, and how many value heads share one."""
     n, n_values = facts.number("linear_num_key_heads"), facts.number("linear_num_value_heads")
     if n_values % n:
-        raise ParseError(
-            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}",
-            source=CONFIG,
+        raise malformed(
+            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}"
         )
     return n, n_values // n
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts, malformed, unsupported
 from anamnesis.architectures.rope_factors import ENDS, LENGTHS, LONGROPE, scaled_factors
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
@@ -271,7 +271,8 @@ DIFFERENCES = (
         "deepseek2",
         (1,),
         "wants experts in all layers behind the first dense ones",
-    )._replace(loads=False),
+        loads=False,
+    ),
     Difference("q_lora_rank", "deepseek2", _is_lite, "takes it to be null", loads=False),
     Difference(
         "use_bias",
@@ -321,7 +322,7 @@ def computed_otherwise(
         value = shortened(json.dumps(case.get(one.fact), default=str))
         given = f"{one.fact} is {value}, and it {one.does}"
         if not one.loads:
-            raise UnsupportedError(f"{CONFIG}: llama.cpp does not load this: {given}")
+            raise unsupported(f"llama.cpp does not load this: {given}")
         found += [given] if one.does else []
         kept |= _kept(case, (one.fact,) if one.kept is None else one.kept)
     found += [f"{fact} is not set, and it adds the biases that are stored" for fact in unsaid]
@@ -330,7 +331,7 @@ def computed_otherwise(
     try:
         text = json.dumps(kept, allow_nan=False)
     except ValueError:
-        raise ParseError(f"{' or '.join(kept)} has a number that is none", source=CONFIG) from None
+        raise malformed(f"{' or '.join(kept)} has a number that is none") from None
     return tuple(found), {KEPT: {"type": "string", "value": text}}
 
 

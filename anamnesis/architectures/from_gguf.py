@@ -83,8 +83,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     claimed = {one for some in names.values() for one in some} | {drop.name for drop in dropped}
     for name in weights.keys() - claimed:
         raise _stray(arch, name)
-    there = arch.naming.there if arch.naming else lambda name, facts: name
-    facts.names = frozenset(there(name, facts) for name in made)
+    facts.names = frozenset(arch.naming.there(name, facts) for name in made)
     config_of_keys.check_required(arch, facts, metadata)
     known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
@@ -127,7 +126,7 @@ def _whole(header: Header, weight: Weight) -> Weight:
 
 def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
     """Yield the tensors that config.json says; those of the file must be the same."""
-    for name, array in arch.extra(facts).items() if arch.extra is not None else ():
+    for name, array in arch.extra(facts).items():
         if not config_of_keys.are_alike(config_of_keys.small_values(weights.get(name)), array):
             raise UnsupportedError(
                 f"{name}: these factors are not those of a scaling that config.json can say"
@@ -156,8 +155,7 @@ def _weights(
                 except ValueError as error:  # shapes that do not fit
                     raise ParseError(f"{given[0]!r}: {error}") from None
                 for i, weight in enumerate(back):
-                    called = filled(rule.hf, layer, i) + suffix
-                    called = arch.naming.back(called, facts) if arch.naming else called
+                    called = arch.naming.back(filled(rule.hf, layer, i) + suffix, facts)
                     if called in made:
                         raise ParseError(f"{given[0]!r} and {names[called][0]!r} are {called!r}")
                     made[called], names[called] = operations.renamed(weight, called), given

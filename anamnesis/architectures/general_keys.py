@@ -63,7 +63,8 @@ def general_keys(
     for kind, names in _PARENTS.items():
         keys.update(_parents(kind, card, names, counted.n_all))
     for key, entries in _LISTS.items():
-        keys[f"general.{key}"] = _typed("string", _list(card, entries))
+        given = [one for name in entries for one in _as_list(card.get(name))]
+        keys[f"general.{key}"] = _typed("string", [one for one in given if isinstance(one, str)])
     return {key: given for key, given in keys.items() if given["value"] not in ("", [])}
 
 
@@ -119,10 +120,6 @@ def _texts(card: Mapping[str, Value]) -> dict[str, str]:
     if isinstance(licenses, list):
         found["license"] = ",".join(each for each in licenses if isinstance(each, str))
     return found
-
-
-def _list(card: Mapping[str, Value], names: Collection[str]) -> list[str]:
-    return [each for name in names for each in _as_list(card.get(name)) if isinstance(each, str)]
 
 
 def _as_list(given: Value) -> list[Scalar | Entries]:

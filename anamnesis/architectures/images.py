@@ -17,7 +17,7 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import Dropped
 from anamnesis.formats.base import Container
-from anamnesis.formats.gguf.orig_shape import SHAPE_KEY
+from anamnesis.formats.gguf.read import SHAPE_KEY
 from anamnesis.schemes.core.seen import InDtype
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger

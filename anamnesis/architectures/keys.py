@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Key, patterns
-from anamnesis.architectures.model_facts import CONFIG, FLOAT32_MOST, Facts, missing, real
+from anamnesis.architectures.model_facts import (
+    FLOAT32_MOST,
+    Facts,
+    malformed,
+    missing,
+    real,
+    unsupported,
+)
 from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONGROPE,
@@ -16,7 +23,6 @@ from anamnesis.architectures.rope_factors import (
     longrope_keys,
     scaled_factors,
 )
-from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
 from anamnesis.base.plain_json import json_table
 from anamnesis.formats.gguf.values import typed
@@ -66,12 +72,12 @@ _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
 _ONE = {"type": "uint32", "value": 1}
 _IS_YARN = {"type": "string", "value": "yarn"}
-_YARN = (
-    ("yarn_ext_factor", ("extrapolation_factor",)),
-    ("yarn_attn_factor", ("attention_factor", "attn_factor")),
-    ("yarn_beta_fast", ("beta_fast",)),
-    ("yarn_beta_slow", ("beta_slow",)),
-)
+YARN = {  # what a rope calls the keys `rope.scaling.*`, as transformers does first
+    "yarn_ext_factor": ("extrapolation_factor",),
+    "yarn_attn_factor": ("attention_factor", "attn_factor"),
+    "yarn_beta_fast": ("beta_fast",),
+    "yarn_beta_slow": ("beta_slow",),
+}
 
 
 def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
@@ -88,8 +94,7 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     _put(keys, facts, BEHIND_ROPE)
     _put(keys, facts, arch.keys)
     keys |= arch.fixed
-    if arch.computed is not None:
-        keys |= arch.computed(facts)
+    keys |= arch.computed(facts)
     if keys.get(_GROUPS) and keys.get(_GROUPS) == keys.get(_GROUPS_USED) != _ONE:
         keys |= dict.fromkeys((_GROUPS, _GROUPS_USED))  # all of them, which llama.cpp does not load
     if keys.get("rope.scaling.type") == _IS_YARN and keys.get(_LOG_MULTIPLIER) is None:
@@ -150,10 +155,10 @@ def _check(arch: Arch, keys: Mapping[str, Any]) -> None:
         try:
             typed(value or 0)
         except ValueError as error:
-            raise ParseError(f"{name} of the GGUF header: {error}", source=CONFIG) from None
+            raise malformed(f"{name} of the GGUF header: {error}") from None
         why = "" if value is None else why_not(arch, name, value["value"], n_layers)
         if why:
-            raise ParseError(f"{fact_of(arch, name)} {why}", source=CONFIG)
+            raise malformed(f"{fact_of(arch, name)} {why}")
 
 
 def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:
@@ -166,7 +171,7 @@ def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:
 def _typed(key: Key, value: Any) -> Mapping[str, Any]:
     if key.values is not None:
         if not isinstance(value, (str, int)) or value not in key.values:
-            raise UnsupportedError(f"{CONFIG}: {key.fact} is {value!r}, which GGUF has no word for")
+            raise unsupported(f"{key.fact} is {value!r}, which GGUF has no word for")
         value = key.values[value]
     if key.type == "float32" and type(value) is int and abs(value) < 1 << 127:
         value = float(value)
@@ -174,7 +179,7 @@ def _typed(key: Key, value: Any) -> Mapping[str, Any]:
     try:
         typed(made)
     except ValueError as error:
-        raise ParseError(f"{key.fact} is {value!r}: {error}", source=CONFIG) from None
+        raise malformed(f"{key.fact} is {value!r}: {error}") from None
     return made
 
 
@@ -206,7 +211,7 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
         if original is None:
             raise missing("original_max_position_embeddings")
         keys[ORIGINAL] = _typed(Key(ORIGINAL, "original_max_position_embeddings"), original)
-        for name, spellings in _YARN:
+        for name, spellings in YARN.items():
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
                 keys[f"rope.scaling.{name}"] = _float(spellings[0], value)
@@ -215,7 +220,7 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
     sections = rope.get("mrope_section")
     if sections is not None:
         if not isinstance(sections, list):
-            raise ParseError(f"mrope_section is {sections!r}, no list", source=CONFIG)
+            raise malformed(f"mrope_section is {sections!r}, no list")
         padded = [*sections, 0, 0, 0, 0][:4]
         keys["rope.dimension_sections"] = _typed(
             Key("rope.dimension_sections", "mrope_section", "int32"), padded

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.checkpoint.metadata import CONTEXT_LENGTH
 
 CONFIG = "config.json"
@@ -69,7 +69,7 @@ class Facts:
         if value is None:
             raise missing(name)
         if type(value) is not int or not 0 < value < _MOST:
-            raise ParseError(f"{name} is {value!r}, not a positive integer", source=CONFIG)
+            raise malformed(f"{name} is {value!r}, not a positive integer")
         return value
 
     def limited(self, most: int, name: str) -> int:
@@ -78,7 +78,7 @@ class Facts:
         """
         value = self.number(name)
         if value > most:
-            raise ParseError(f"{name} is {value:,}, more than {most:,}", source=CONFIG)
+            raise malformed(f"{name} is {value:,}, more than {most:,}")
         return value
 
     @property
@@ -98,15 +98,25 @@ def real(section: Mapping[str, Any], name: str, default: float) -> float:
     if value is None:
         return default
     if type(value) not in (int, float) or not abs(value) < FLOAT32_MOST:
-        raise ParseError(f"{name} is {value!r}, no number of float32", source=CONFIG)
+        raise malformed(f"{name} is {value!r}, no number of float32")
     return float(value)
+
+
+def malformed(what: str) -> ParseError:
+    """Return the error for a config.json that cannot be right."""
+    return ParseError(what, source=CONFIG)
+
+
+def unsupported(what: str) -> UnsupportedError:
+    """Return the error for what config.json says, and llama.cpp or its files cannot."""
+    return UnsupportedError(f"{CONFIG}: {what}")
 
 
 def missing(name: str) -> ParseError:
     """Return the error for a fact that config.json must have."""
     others = [other for other in _SPELLINGS.get(name, ()) if other != name]
     beside = f" (or {', '.join(others)})" if others else ""
-    return ParseError(f"has no {name}{beside}, which the GGUF header needs", source=CONFIG)
+    return malformed(f"has no {name}{beside}, which the GGUF header needs")
 
 
 def read_facts(
@@ -149,15 +159,14 @@ def _spelt(given: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, A
         if value is None:
             continue
         if values.get(name) not in (None, value):
-            raise ParseError(
-                f"{name} is {values[name]!r} and {other} is {value!r}, which are one fact",
-                source=CONFIG,
+            raise malformed(
+                f"{name} is {values[name]!r} and {other} is {value!r}, which are one fact"
             )
         values[name] = value
     for name, spellings in _SPELLINGS.items():
         said = {s: values[s] for s in spellings if values.get(s) is not None}
         if name in _SIZES and any(value != values[next(iter(said))] for value in said.values()):
-            raise ParseError(f"{' and '.join(said)} are one fact, and differ", source=CONFIG)
+            raise malformed(f"{' and '.join(said)} are one fact, and differ")
         if said or any(spelling in values for spelling in spellings):
             values[name] = next(iter(said.values()), None)
     return values
@@ -168,7 +177,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if section is None:
         return {}
     if not isinstance(section, Mapping):
-        raise ParseError(f"{name} is no object", source=CONFIG)
+        raise malformed(f"{name} is no object")
     return section
 
 
@@ -177,7 +186,7 @@ def _ropes(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     given, older = dict(_section(values, "rope_parameters")), _section(values, "rope_scaling")
     of_all = _section(given, "full_attention") or given
     if of_all and any(of_all.get(_TYPES.get(key, key)) != older[key] for key in older):
-        raise ParseError("rope_parameters and rope_scaling are one fact, and differ", source=CONFIG)
+        raise malformed("rope_parameters and rope_scaling are one fact, and differ")
     given = given or dict(older)
 
     def first(names: Iterable[str]) -> Any:

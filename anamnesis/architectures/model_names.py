@@ -85,12 +85,8 @@ def _kind(word: str, i: int, n_parameters: int) -> tuple[str, str]:
         return word, "version"
     if _TYPE.fullmatch(word):
         return word.upper(), "type"
-    if i > 0 and _SIZE.fullmatch(word):
-        return _size(word, n_parameters)
-    return word, "finetune" if i > 0 and _FINETUNE.fullmatch(word) else ""
-
-
-def _size(word: str, n_parameters: int) -> tuple[str, str]:
+    if i == 0 or not _SIZE.fullmatch(word):
+        return word, "finetune" if i > 0 and _FINETUNE.fullmatch(word) else ""
     word = word.replace("_", ".")
     if word[-1].isdecimal():  # 7b1 is 7.1b
         word = f"{word[:-2]}.{word[-1]}{word[-2]}"

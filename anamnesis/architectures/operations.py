@@ -75,21 +75,17 @@ def gathered_columns(weight: Weight, name: str, order: Sequence[int]) -> Weight:
 
 
 def mapped_values(weight: Weight, name: str, function: str) -> Weight:
-    """Return what a function makes of each value, in F32."""
-    return _of_values(weight, name, function)
+    """Return what a function makes of each value, in F32; the value itself where none is named."""
+    source = ValuesSource(weight, function)
+    stored = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+    return Plain(name, weight.shape, (stored,))
 
 
 def widened(weight: Weight, name: str) -> Weight:
     """Return a float weight in F32, in which each of its values has a place, unless it is F64."""
     if weight.own_dtype is _F32:
         return renamed(weight, name)
-    return _of_values(weight, name, "")
-
-
-def _of_values(weight: Weight, name: str, function: str) -> Weight:
-    source = ValuesSource(weight, function)
-    stored = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
-    return Plain(name, weight.shape, (stored,))
+    return mapped_values(weight, name, "")
 
 
 def constant(name: str, array: NDArray[Any], like: Weight) -> Weight:
@@ -265,19 +261,15 @@ class ValuesSource(DerivedSource):
         values = np.empty(stop - first, np.float32)
         raw = values.view(np.uint8).data
         decode_run(self._weight, Band(first, stop), _F32, Scratch(), raw)
-        part = self._made(values).view(np.uint8).data[begin : begin + len(view)]
+        if self._function:
+            with np.errstate(all="ignore"):
+                values = FUNCTIONS[self._function](values)
+                own = self._weight.own_dtype
+                if own is not None and own.name == "F16":
+                    values = values.astype(np.float16).astype(np.float32)
+        part = values.view(np.uint8).data[begin : begin + len(view)]
         view[: len(part)] = part
         return len(part)
-
-    def _made(self, values: Floats) -> Floats:
-        if not self._function:
-            return values
-        with np.errstate(all="ignore"):
-            made = FUNCTIONS[self._function](values)
-            own = self._weight.own_dtype
-            if own is not None and own.name == "F16":
-                made = made.astype(np.float16).astype(np.float32)
-        return made
 
     @property
     def way(self) -> str:

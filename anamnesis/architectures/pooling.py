@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.tokenizers.bpe import vocabulary_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
-from anamnesis.base.limits import Budget
 from anamnesis.base.stored import Dropped
 
 if TYPE_CHECKING:
@@ -30,9 +28,8 @@ _SWITCHES = {
 _WORDS = {"mean": _MEAN, "cls": _CLS, "lasttoken": _LAST}
 
 
-def pooling_type(root: Path, budget: Budget) -> int | None:
+def pooling_type(folder: Folder) -> int | None:
     """Return llama.cpp's number of a model's pooling; None if nothing says that it pools."""
-    folder = Folder(root, budget)
     place = _place(folder)
     if place is None:
         return None
@@ -40,7 +37,13 @@ def pooling_type(root: Path, budget: Budget) -> int | None:
     given = folder.json(name)
     if given is None:
         raise folder.malformed(MODULES, f"speaks of {name!r}, which is not there")
-    return _number(given, name)
+    for switch, number in _SWITCHES.items():
+        if given.get(switch):
+            return number
+    word = given.get("pooling_mode")
+    if isinstance(word, str) and word in _WORDS:
+        return _WORDS[word]
+    raise UnsupportedError(f"{name}: llama.cpp pools by mean, first or last token only")
 
 
 def _place(folder: Folder) -> str | None:
@@ -63,16 +66,6 @@ def _place(folder: Folder) -> str | None:
                 raise folder.malformed(MODULES, f"the path of its pooling is {path!r}, no text")
             return path
     return None
-
-
-def _number(given: Mapping[str, Any], name: str) -> int:
-    for switch, number in _SWITCHES.items():
-        if given.get(switch):
-            return number
-    word = given.get("pooling_mode")
-    if isinstance(word, str) and word in _WORDS:
-        return _WORDS[word]
-    raise UnsupportedError(f"{name}: llama.cpp pools by mean, first or last token only")
 
 
 RANK = 4  # llama.cpp's number of such a pooling

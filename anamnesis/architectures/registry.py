@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.model_facts import CONFIG
+from anamnesis.architectures.model_facts import unsupported
 from anamnesis.base.errors import UnsupportedError
 
 # In this order a class, and an architecture of llama.cpp's, is looked for.
@@ -33,10 +33,9 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
         if any(name in arch.hf for name in classes):
             return arch
     if not classes:
-        raise UnsupportedError(f"{CONFIG}: names no class in `architectures`, as llama.cpp needs")
-    raise UnsupportedError(
-        f"{CONFIG}: architecture {classes[0]!r} has no row here, so its tensors have no names of"
-        " llama.cpp's"
+        raise unsupported("names no class in `architectures`, as llama.cpp needs")
+    raise unsupported(
+        f"architecture {classes[0]!r} has no row here, so its tensors have no names of llama.cpp's"
     )
 
 

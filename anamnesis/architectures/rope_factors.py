@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.base.errors import ParseError
+from anamnesis.architectures.model_facts import Facts, malformed, real
 from anamnesis.base.lazy import NDArray, np
 
 LONGROPE = ("longrope", "su")  # the second is Phi-3's older word
@@ -40,7 +39,7 @@ def longrope_factors(rope: Mapping[str, Any], n: int) -> Mapping[str, Any]:
     """Return what divides `n` frequencies beyond the original length, and within it."""
     for name in LONG.values():
         if not isinstance(rope.get(name), list) or len(rope[name]) != n:
-            raise ParseError(f"{name} is no list of {n} numbers", source=CONFIG)
+            raise malformed(f"{name} is no list of {n} numbers")
     return {
         tensor: np.array([_positive({name: one}, name, 1.0) for one in rope[name]], np.float32)
         for tensor, name in LONG.items()
@@ -64,7 +63,7 @@ def original_length(rope: Mapping[str, Any], length: int) -> int:
     original = rope.get("original_max_position_embeddings") or length
     if type(original) is not int or original < 2:
         name = "original_max_position_embeddings"
-        raise ParseError(f"{name} is {original!r}, no integer above 1", source=CONFIG)
+        raise malformed(f"{name} is {original!r}, no integer above 1")
     return original
 
 
@@ -86,7 +85,7 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
     low, high = _positive(rope, "low_freq_factor", 1.0), _positive(rope, "high_freq_factor", 4.0)
     length = _positive(rope, "original_max_position_embeddings", 8192)
     if low >= high:
-        raise ParseError(f"low_freq_factor, {low}, is not below high_freq_factor", source=CONFIG)
+        raise malformed(f"low_freq_factor, {low}, is not below high_freq_factor")
     exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
     freqs = np.float32(1) / np.power(base, exponents.astype(np.float64)).astype(np.float32)
     factors = []
@@ -124,5 +123,5 @@ def attention_factor(rope: Mapping[str, Any]) -> float | None:
 def _positive(rope: Mapping[str, Any], name: str, default: float) -> float:
     value = real(rope, name, default)
     if value <= 0:
-        raise ParseError(f"{name} is {value}, not positive", source=CONFIG)
+        raise malformed(f"{name} is {value}, not positive")
     return value

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from anamnesis.architectures.conversion_operations import Stack
 from anamnesis.architectures.differences import check_biases, computed_otherwise
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.model_facts import Facts, malformed, read_facts
 from anamnesis.architectures.pooling import TEMPLATE_KEYS, cut_head, is_reranker, pooling_type
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -72,8 +71,17 @@ def as_gguf(
     checkpoint: Checkpoint, ledger: Ledger, budget: Budget, tokenizer_pre: str | None = None
 ) -> AsGguf:
     """See a model as GGUF."""
+    from anamnesis.architectures.general_keys import general_keys
+
     seen, facts, folder = weights_as_gguf(checkpoint, ledger, budget)
-    said = _metadata(seen, facts, folder)
+    weights = seen.ledger.weights
+    shapes = {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
+    said = {
+        "general.architecture": {"type": "string", "value": seen.arch.gguf},
+        "general.type": {"type": "string", "value": "model"},
+        **general_keys(folder.root, facts.values, shapes, folder.budget),
+        **seen.metadata,
+    }
     said |= _vocabulary(checkpoint, folder, seen.arch, facts, tokenizer_pre)
     return replace(seen, metadata=said)
 
@@ -85,24 +93,14 @@ def weights_as_gguf(
     root = checkpoint.root
     assert root is not None
     folder = Folder(root, budget)  # which reads each of its files once
-
-    def rank(weights: dict[str, Weight], facts: Facts) -> list[Dropped] | None:
-        if not is_reranker(folder, facts.values):
-            return None
-        return cut_head(weights, facts, folder)
-
-    pooling = partial(pooling_type, root, budget)
-    return *tensors_as_gguf(checkpoint.config, ledger, pooling, rank), folder
+    return *tensors_as_gguf(checkpoint.config, ledger, folder), folder
 
 
 def tensors_as_gguf(
-    config: Mapping[str, Any],
-    ledger: Ledger,
-    pooling: Callable[[], int | None] = lambda: None,
-    rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
+    config: Mapping[str, Any], ledger: Ledger, folder: Folder | None = None
 ) -> tuple[AsGguf, Facts]:
     """See the tensors of a model as in GGUF, with the keys of its architecture alone."""
-    # `rank` cuts the head of a reranker and returns what is left out; None for another model.
+    # The folder says how a model pools, and whether it ranks texts: its head is cut then.
     from anamnesis.architectures.registry import arch_of_class
 
     arch = arch_of_class(config)
@@ -110,15 +108,17 @@ def tensors_as_gguf(
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
-        facts.values["pooling_type"] = pooling()
-    cut = rank(weights, facts) if arch.ranks and rank is not None else None
-    dropped += cut or []
+        facts.values["pooling_type"] = None if folder is None else pooling_type(folder)
+    ranks = False
+    if folder is not None and arch.ranks and is_reranker(folder, facts.values):
+        ranks = True
+        dropped += cut_head(weights, facts, folder)
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
     check_biases(arch, made, names)
     _check(arch, facts, keys, made, names, ledger.dropped)
     otherwise, kept = computed_otherwise(arch, facts, keys, made)
-    kept |= {} if cut is None else TEMPLATE_KEYS
+    kept |= TEMPLATE_KEYS if ranks else {}
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, keys | kept, names, otherwise), facts
 
@@ -139,10 +139,10 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
             why = _OTHER
         elif stored.endswith(_COMPUTED):
             why = "llama.cpp computes it"
-        elif goes(name) or (arch.left is not None and arch.left(facts, name)):
+        elif goes(name) or arch.left(facts, name):
             why = "llama.cpp does not take it"
         if why is None:
-            called = arch.naming.there(name, facts) if arch.naming else name
+            called = arch.naming.there(name, facts)
             if called in weights:
                 raise ParseError(f"{stored!r} and {weights[called].name!r} are both {called!r}")
             weights[called] = of_floats(weight)
@@ -165,8 +165,7 @@ def _weights(
         )
     made: dict[str, Weight] = {}
     names: dict[str, tuple[str, ...]] = {}
-    extra = {} if arch.extra is None else arch.extra(facts)
-    for name, array in extra.items():
+    for name, array in arch.extra(facts).items():
         made[name] = operations.constant(name, array, next(iter(weights.values())))
         names[name] = ()
     for group in found:
@@ -194,7 +193,7 @@ def _grouped(
         for op in rule.ops:
             made = op.there(made, facts)
     except ValueError as error:  # shapes that the facts of config.json do not fit
-        raise ParseError(str(error), source=CONFIG) from None
+        raise malformed(str(error)) from None
     for name, weight in zip(new, made, strict=True):
         yield name, operations.renamed(weight, name)
 
@@ -208,9 +207,9 @@ def _check_count(group: Group, facts: Facts) -> None:
     for i in range(n):
         name = filled(rule.hf, layer, i) + suffix
         if i == len(names) or names[i] != name:
-            raise ParseError(f"{fact} is {n:,}, and {name!r} is missing", source=CONFIG)
+            raise malformed(f"{fact} is {n:,}, and {name!r} is missing")
     if len(names) > n:
-        raise ParseError(f"{fact} is {n:,}, and there is {names[n]!r}", source=CONFIG)
+        raise malformed(f"{fact} is {n:,}, and there is {names[n]!r}")
 
 
 def _check(
@@ -233,26 +232,12 @@ def _check(
         layer, pattern = split(name)
         known, stem = patterns(arch.rules), pattern.removesuffix(".bias")
         hf = known.get(pattern) or known[f"{stem}.weight"].removesuffix("weight") + "bias"
-        hf = filled(hf, layer)
-        return arch.naming.back(hf, facts) if arch.naming else hf
+        return arch.naming.back(filled(hf, layer), facts)
 
     check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
 # --- metadata -------------------------------------------------------------------------------------
-
-
-def _metadata(seen: AsGguf, facts: Facts, folder: Folder) -> dict[str, Any]:
-    from anamnesis.architectures.general_keys import general_keys
-
-    weights = seen.ledger.weights
-    shapes = {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
-    return {
-        "general.architecture": {"type": "string", "value": seen.arch.gguf},
-        "general.type": {"type": "string", "value": "model"},
-        **general_keys(folder.root, facts.values, shapes, folder.budget),
-        **seen.metadata,
-    }
 
 
 def _vocabulary(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import wraps
+from functools import partial, wraps
 from operator import index
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -62,14 +62,15 @@ def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> N
         raise TypeError(f"{name} must be a {kind.__name__}, not {shown(value)}")
 
 
-def check_mapping(name: str, value: Any, of: tuple[type, ...] = ()) -> None:
-    """Refuse what is no mapping, such as a list of pairs; or not from texts to values of a type."""
+def check_mapping(name: str, value: Any, of: tuple[type, ...] = ()) -> Any:
+    """Return a mapping from texts, to values of a type; no list of pairs, say."""
     if not isinstance(value, Mapping):
         such = "{'*': function}" if callable(value) else "a dict"
         raise TypeError(f"{name} must be a mapping, such as {such}, not {kind_of(value)}")
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, of or object):
             raise TypeError(f"{name} cannot map {shown(key)} to {shown(item)}")
+    return value
 
 
 def as_float(text: str) -> float:
@@ -187,10 +188,6 @@ def _array(name: str, value: Any) -> Any:
     return numpy_of(name, value)
 
 
-def _whole(name: str, value: Any) -> int:
-    return whole_number(name, value, least=None)
-
-
 def _names(name: str, value: Any) -> Any:
     several = value if isinstance(value, (list, tuple)) else [value]
     return tuple([word(name, one) for one in several])
@@ -204,11 +201,6 @@ def _words(name: str, value: Any) -> dict[str, str]:
 def _layers(name: str, value: Any) -> tuple[int, ...]:
     several = value if isinstance(value, Iterable) else [value]
     return tuple(sorted({whole_number(name, one, least=0) for one in several}))
-
-
-def _mapping(name: str, value: Any) -> Any:
-    check_mapping(name, value)
-    return value
 
 
 def _adapters(name: str, value: Any) -> dict[str, float]:
@@ -234,7 +226,7 @@ def _adapters(name: str, value: Any) -> dict[str, float]:
 
 _TAKE: dict[str, Callable[[str, Any], Any]] = {
     "bool": _flag,
-    "int": _whole,
+    "int": partial(whole_number, least=None),
     "float": number,
     "Size": size,
     "str": word,
@@ -248,7 +240,7 @@ _TAKE: dict[str, Callable[[str, Any], Any]] = {
     "tuple[int, int]": pair,
     "tuple[int, ...]": shape,
     "int | Sequence[int]": _layers,
-    **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, Named]"), _mapping),
+    **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, Named]"), check_mapping),
     **dict.fromkeys(("Mapping[str, str]", "Mapping[str, Word]"), _words),
     "Word | Sequence[Word]": _names,
     "Progress | Literal[True]": _progress,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
+from anamnesis.base.lazy import NDArray
 from anamnesis.base.printable import kind_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 

@@ -61,10 +61,6 @@ def _plain(name: str, bits: int, numpy_name: str | None, torch_name: str, kind: 
     return DType(name, bits, numpy_name, torch_name, kind, elements, elements * bits // 8)
 
 
-def _block(row: _core.BlockType) -> DType:
-    return DType(row.name, 0, None, row.name.lower(), "block", row.elements, row.bytes)
-
-
 _TABLE = (
     _plain("BOOL", 8, "bool", "bool", "bool"),
     _plain("F4", 4, None, "float4_e2m1fn_x2", "scaled"),
@@ -98,7 +94,10 @@ ALL_DTYPES: dict[str, DType] = {
     "C128": _plain("C128", 128, "complex128", "complex128", "complex"),
 }
 
-BLOCK_DTYPES: dict[str, DType] = {row.name: _block(row) for row in _core.block_types()}
+BLOCK_DTYPES: dict[str, DType] = {
+    row.name: DType(row.name, 0, None, row.name.lower(), "block", row.elements, row.bytes)
+    for row in _core.block_types()
+}
 
 OUTPUT_DTYPES: dict[str, DType] = {
     "bf16": DTYPES["BF16"],

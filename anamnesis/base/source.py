@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
 import anamnesis._io as _io
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 
 GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 
@@ -39,6 +39,21 @@ class Source(ABC):
     size: int
     path: str | None = None
     undone: object = None
+
+    def error(
+        self, message: str, offset: int | None = None, *, remedy: str | None = None
+    ) -> ParseError:
+        """Return the error for what is wrong with its bytes, at an offset if one can be named."""
+        return ParseError(message, offset=offset, source=self.name, remedy=remedy)
+
+    def unsupported(self, message: str, *, remedy: str | None = None) -> UnsupportedError:
+        """Return the error for something in it that is not handled."""
+        return UnsupportedError(f"{self.name}: {message}", remedy=remedy)
+
+    def exceeded(self, limit: str, message: str, most: int | None = None) -> LimitExceeded:
+        """Return the error for what is beyond a permanent cap, of which `most` are allowed."""
+        allowed = "" if most is None else f"; {most:,} are allowed"
+        return LimitExceeded(limit, f"{self.name}: {message}{allowed}")
 
     @abstractmethod
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -88,18 +103,13 @@ class Source(ABC):
             offset += len(view)
 
     def _ends(self, at: int, missing: int) -> ParseError:
-        return ParseError(
-            f"ends after {at:,} bytes, {missing:,} more are needed", offset=at, source=self.name
-        )
+        return self.error(f"ends after {at:,} bytes, {missing:,} more are needed", at)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Return exactly `n_bytes` bytes; check the length against `size` before allocating."""
         if n_bytes > self.size - offset:
-            raise ParseError(
-                f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed",
-                offset=min(offset, self.size),
-                source=self.name,
-            )
+            message = f"ends after {self.size:,} bytes, {offset + n_bytes:,} are needed"
+            raise self.error(message, min(offset, self.size))
         buffer = bytearray(n_bytes)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import NDArray
 from anamnesis.base.source import Source
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Part", "StoredTensor"]
 
@@ -88,8 +86,7 @@ class StoredTensor(NamedTuple):
             The byte of it where that was noticed.
         remedy : str, optional
         """
-        offset, source = self.offset + at, self.source.name
-        return ParseError(what, offset=offset, source=source, remedy=remedy)
+        return self.source.error(what, self.offset + at, remedy=remedy)
 
     def misshapen(self, expected: str, beside: StoredTensor | None = None) -> ParseError:
         """Return the error for another dtype or shape than is expected, or than goes with codes."""
@@ -99,7 +96,7 @@ class StoredTensor(NamedTuple):
 
     def unsupported(self, what: str, *, remedy: str | None = None) -> UnsupportedError:
         """Return the error for something in it that is not handled; `what` names it."""
-        return UnsupportedError(f"{self.source.name}: {what}", remedy=remedy)
+        return self.source.unsupported(what, remedy=remedy)
 
 
 class Part(NamedTuple):

@@ -192,11 +192,8 @@ def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
     from anamnesis.cli.hints import USUAL, VERBS
 
     hint = VERBS.get(name.lower().replace("_", "-"))
-    alike = (
-        []
-        if hint
-        else [verb for verb in (*COMMANDS, *ALIASES, *_SPELLINGS) if mistyped(name, [verb])]
-    )
+    verbs = () if hint else (*COMMANDS, *ALIASES, *_SPELLINGS)
+    alike = [verb for verb in verbs if mistyped(name, [verb])]
     nearest = did_you_mean(name, alike, 1)
     return click.UsageError(f"No such command {name!r}{nearest or f': {hint or USUAL}'}", ctx)
 

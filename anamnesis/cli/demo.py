@@ -14,12 +14,13 @@ from anamnesis.cli.demo_models import DEMOS
 from anamnesis.cli.verbs import verb
 
 
-def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:
-    return [name for name in DEMOS if name.startswith(begun)]
-
-
 @verb("demo", "amn demo", "amn demo gguf", "amn demo llama /tmp/demo", "amn demo --list")
-@click.argument("name", default=".", metavar="[NAME]", shell_complete=_completed)
+@click.argument(
+    "name",
+    default=".",
+    metavar="[NAME]",
+    shell_complete=lambda context, argument, begun: [n for n in DEMOS if n.startswith(begun)],
+)
 @click.argument("directory", required=False, metavar="[DIRECTORY]")
 def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -> None:
     """Make a small model to try things with.
@@ -76,14 +77,6 @@ def _no_such(name: str) -> click.UsageError:
     return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list shows all")
 
 
-if __name__ == "__main__":
-    import sys
-
-    from anamnesis.cli.app import main
-
-    main(["demo", *sys.argv[1:]])
-
-
 def make_demo(name: str, directory: str) -> None:
     """Make a demo, and print what it is."""
     demo = DEMOS[name]
@@ -106,3 +99,11 @@ def make_demo(name: str, directory: str) -> None:
     made = "is there already" if len(present) == len(files) else demo.what
     shown = folder / demo.path
     print(f"{shown}{'/' if shown.is_dir() else ''}: {made} ({size})")
+
+
+if __name__ == "__main__":
+    import sys
+
+    from anamnesis.cli.app import main
+
+    main(["demo", *sys.argv[1:]])

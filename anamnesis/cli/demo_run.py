@@ -73,7 +73,13 @@ def original_weights() -> dict[str, Array]:
 
 def checkpoint(weights: Mapping[str, Array]) -> dict[str, Array]:
     """Quantise as publishers do: each scale is its block's largest magnitude, over 448."""
-    stored = _full_precision()
+    rng = np.random.default_rng(SEED + 1)
+    norms = ("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm")
+    plain = {  # what is never quantised
+        "model.embed_tokens.weight": rng.normal(0.0, 0.02, (VOCABULARY, HIDDEN)),
+        **{f"{name}.weight": rng.normal(1.0, 0.1, HIDDEN) for name in (*norms, "model.norm")},
+    }
+    stored = {n: t.astype(np.float32).astype(ml_dtypes.bfloat16) for n, t in plain.items()}
     for layer in LAYERS:
         codes, scale = _quantise(weights[layer.name], layer.scaling)
         suffix = "weight_scale_inv" if layer.scaling.endswith("blocks") else "weight_scale"
@@ -82,35 +88,19 @@ def checkpoint(weights: Mapping[str, Array]) -> dict[str, Array]:
     return stored
 
 
-def _full_precision() -> dict[str, Array]:
-    """Return the tensors that are never quantised."""
-    rng = np.random.default_rng(SEED + 1)
-    norms = ("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm")
-    tensors = {
-        "model.embed_tokens.weight": rng.normal(0.0, 0.02, (VOCABULARY, HIDDEN)),
-        **{f"{name}.weight": rng.normal(1.0, 0.1, HIDDEN) for name in (*norms, "model.norm")},
-    }
-    return {name: t.astype(np.float32).astype(ml_dtypes.bfloat16) for name, t in tensors.items()}
-
-
-def _quantise(weight: Array, scaling: str) -> tuple[Array, Array]:
+def _quantise(weight: Array, scaling: str, block: int = 128) -> tuple[Array, Array]:
     """Return codes and scales; a scale multiplies the codes to give the weight again."""
-    scale = (_maxima(weight, scaling) / E4M3_MAX).astype(np.float32)
-    scaled = np.clip(weight / _expand(scale, weight.shape), -E4M3_MAX, E4M3_MAX)
-    return scaled.astype(ml_dtypes.float8_e4m3fn), scale
-
-
-def _maxima(weight: Array, scaling: str, block: int = 128) -> Array:
-    """Return the largest magnitude that each scale serves."""
-    magnitudes: Array = np.abs(weight)
     height, width = {
         "per tensor": weight.shape,
         "per channel": (1, weight.shape[1]),
         "128x128 blocks": (block, block),
     }[scaling]
     rows, cols = range(0, weight.shape[0], height), range(0, weight.shape[1], width)
-    grid = [[magnitudes[r : r + height, c : c + width].max() for c in cols] for r in rows]
-    return np.array(grid[0] if scaling == "per tensor" else grid)
+    grid = [[np.abs(weight[r : r + height, c : c + width]).max() for c in cols] for r in rows]
+    maxima = np.array(grid[0] if scaling == "per tensor" else grid)
+    scale = (maxima / E4M3_MAX).astype(np.float32)
+    scaled = np.clip(weight / _expand(scale, weight.shape), -E4M3_MAX, E4M3_MAX)
+    return scaled.astype(ml_dtypes.float8_e4m3fn), scale
 
 
 def _expand(scale: Array, shape: tuple[int, ...], block: int = 128) -> Array:
@@ -251,18 +241,13 @@ def _table(
     yield f"{'weight':<33}{'scales':<16}{'numpy':<7}{'SNR':>9}{'largest error':>15}"
     for layer in LAYERS:
         name = f"{layer.name}.weight"
-        snr, worst = _loss(weights[layer.name], truth[name].astype(np.float32))
+        original = weights[layer.name]
+        error = truth[name].astype(np.float64) - original
+        snr = 10 * np.log10((original.astype(np.float64) ** 2).sum() / (error**2).sum())
+        worst = np.abs(error).max() / np.abs(original).max()
         verdict = "equal" if equal[name] else "DIFFER"
         short = layer.name.removeprefix("model.")
         yield f"{short:<33}{layer.scaling:<16}{verdict:<7}{snr:>6.1f} dB{worst:>14.2%}"
     rest = [name for name in truth if name.removesuffix(".weight") not in weights]
     verdict = "equal" if all(equal[name] for name in rest) else "DIFFER"
     yield f"{'norms and embeddings':<33}{'not quantised':<16}{verdict:<7}"
-
-
-def _loss(original: np.ndarray[Any, Any], recovered: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Return signal to noise in dB, and the largest error as a part of the largest weight."""
-    error = recovered.astype(np.float64) - original
-    power = (original.astype(np.float64) ** 2).sum()
-    snr = 10 * np.log10(power / (error**2).sum())
-    return float(snr), float(np.abs(error).max() / np.abs(original).max())

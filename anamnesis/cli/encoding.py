@@ -112,7 +112,6 @@ class Encode(Task):
 
     @property
     def voice(self) -> Voice:
-
         return EncodingVoice(
             self._verb,
             self._dtype,
@@ -176,7 +175,6 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
 
 def _list_ways(target: Target, *, as_json: bool) -> None:
     """Print how codes of each encoding get into another one."""
-    from anamnesis.cli.narration import hanging
     from anamnesis.schemes.ways import WAYS
 
     name = "" if target.encoding is None else target.encoding.id

@@ -45,7 +45,17 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"add_help_option": False, **settings})
-        self.params.append(_help_option())
+        shown = Option(
+            ["-h/--help", "help"],
+            group="Run",
+            default=None,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_help,
+            help="Show the usual options; or all of them, and examples.",
+            brief="Show this; or all options, and examples.",
+        )
+        self.params.append(shown)
 
     def get_help(self, ctx: click.Context) -> str:
         formatter = Formatter()
@@ -101,18 +111,15 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise click.UsageError(self._no_such_option(error.option_name, ctx), ctx) from None
+            from anamnesis.base.nearest import did_you_mean
+            from anamnesis.cli.hints import OPTIONS
 
-    def _no_such_option(self, name: str, ctx: click.Context) -> str:
-        from anamnesis.base.nearest import did_you_mean
-        from anamnesis.cli.hints import OPTIONS
-
-        others = _verbs_with(name, ctx.parent)
-        if others:
-            return f"No such option {name!r}, which {others} has"
-        if name in OPTIONS:
-            return f"No such option {name!r}: {OPTIONS[name]}"
-        return f"No such option {name!r}{did_you_mean(name, self.names(), marks='-')}"
+            name, others = error.option_name, _verbs_with(error.option_name, ctx.parent)
+            what = f", which {others} has" if others else ""
+            if not others and name in OPTIONS:
+                what = f": {OPTIONS[name]}"
+            what = what or did_you_mean(name, self.names(), marks="-")
+            raise click.UsageError(f"No such option {name!r}{what}", ctx) from None
 
 
 def _verbs_with(name: str, ctx: click.Context | None) -> str:
@@ -129,32 +136,18 @@ def _verbs_with(name: str, ctx: click.Context | None) -> str:
     return " or ".join(", ".join(found).rsplit(", ", 1))
 
 
+def _show_help(ctx: click.Context, _: click.Parameter, usual: bool | None) -> None:
+    if usual is None or ctx.resilient_parsing:
+        return
+    command = ctx.command
+    assert isinstance(command, Command)
+    click.echo(command.usual_help(ctx) if usual else command.get_help(ctx))
+    ctx.exit()
+
+
 def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str] | None:
     """Return an option's names and help; None if it is not shown."""
     record = option.get_help_record(ctx)
     if record is None or (briefly and option.brief is None):
         return None
     return record[0], option.brief if briefly and option.brief else record[1]
-
-
-def _help_option() -> Option:
-    """Return the option that shows help, briefly as -h."""
-
-    def show(ctx: click.Context, _: click.Parameter, usual: bool | None) -> None:
-        if usual is None or ctx.resilient_parsing:
-            return
-        command = ctx.command
-        assert isinstance(command, Command)
-        click.echo(command.usual_help(ctx) if usual else command.get_help(ctx))
-        ctx.exit()
-
-    return Option(
-        ["-h/--help", "help"],
-        group="Run",
-        default=None,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show the usual options; or all of them, and examples.",
-        brief="Show this; or all options, and examples.",
-    )

@@ -161,7 +161,6 @@ def run_each(
     paths: Sequence[str], work: Callable[[str], dict[str, Any]], *, as_json: bool | str
 ) -> None:
     """Do `work` for each model, under its name; exit with 1 if any failed."""
-
     finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
 
 

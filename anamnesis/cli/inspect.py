@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.cli.verbs import verb
 
@@ -43,7 +43,7 @@ def command(
     def imatrix(path: str) -> dict[str, Any]:
         from anamnesis.formats.imatrix import read_imatrix
 
-        found = read_imatrix(path, open_model.limits)
+        found = read_imatrix(path, open_model.opening["limits"])
         if as_json:
             return imatrix_dict(found)
         for line in imatrix_lines(found):
@@ -86,16 +86,6 @@ def _is_imatrix(model: Model) -> bool:
     return is_imatrix(model.metadata)
 
 
-class _Figures(NamedTuple):
-    """The figures of an entry; a matrix that was never used has importance 1."""
-
-    n_columns: int
-    n_matrices: int
-    n_used: int
-    mean: float
-    largest: float
-
-
 def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
     """Return the file's content as JSON."""
     return {
@@ -105,7 +95,7 @@ def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
         "chunk_size": found.chunk_size,
         "n_entries": len(found.entries),
         "entries": [
-            {"name": name, **_figures(entry)._asdict(), "counts": list(entry.counts)}
+            {"name": name, **_figures(entry), "counts": list(entry.counts)}
             for name, entry in found.entries.items()
         ],
     }
@@ -131,19 +121,19 @@ def imatrix_lines(found: ImatrixFile) -> Iterator[str]:
         longest = min(longest, max(shutil.get_terminal_size().columns - beside - 2, 20))
     yield f"  {'weight':<{longest}}  {_FIGURES.format(*_HEADS)}"
     for name, entry in found.entries.items():
-        said = _figures(entry)
+        said = [*_figures(entry).values()]
         cells = (*(f"{n:,}" for n in said[:3]), *(f"{x:.3g}" for x in said[3:]))
         yield f"  {printable(shortened(name, longest)):<{longest}}  {_FIGURES.format(*cells)}"
 
 
-def _figures(entry: Entry) -> _Figures:
+def _figures(entry: Entry) -> dict[str, float]:
+    """Return the figures of an entry; a matrix that was never used has importance 1."""
     import numpy as np
 
-    n_matrices = len(entry.counts)
-    return _Figures(
-        entry.values.size // n_matrices,
-        n_matrices,
-        sum(count > 0 for count in entry.counts),
-        float(np.mean(entry.values, dtype=np.float64)),
-        float(entry.values.max()),
-    )
+    return {
+        "n_columns": entry.values.size // len(entry.counts),
+        "n_matrices": len(entry.counts),
+        "n_used": sum(count > 0 for count in entry.counts),
+        "mean": float(np.mean(entry.values, dtype=np.float64)),
+        "largest": float(entry.values.max()),
+    }

@@ -249,6 +249,19 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
     shards = model.files
     files = {id(c.source.base): name for name, c in shards.items()}
     tensors = model.stored.values()
+    weights = [
+        {
+            "name": weight.name,
+            "scheme": weight.scheme,
+            "shape": list(weight.shape),
+            "n_parameters": weight.size,
+            "n_bytes": sum(part.n_bytes for part in weight.parts),
+            "bits_per_weight": _bits([weight]),
+            "stored": [part.name for part in weight.parts],
+            "roles": list(weight.roles),
+        }
+        for weight in (model.weights.values() if schemes else ())
+    ]
     return {
         "format": model.format,
         "files": list(shards),
@@ -268,18 +281,5 @@ def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
             }
             for t in tensors
         ],
-        **({"weights": list(map(_weight_dict, model.weights.values()))} if schemes else {}),
-    }
-
-
-def _weight_dict(weight: Tensor) -> dict[str, Any]:
-    return {
-        "name": weight.name,
-        "scheme": weight.scheme,
-        "shape": list(weight.shape),
-        "n_parameters": weight.size,
-        "n_bytes": sum(part.n_bytes for part in weight.parts),
-        "bits_per_weight": _bits([weight]),
-        "stored": [part.name for part in weight.parts],
-        "roles": list(weight.roles),
+        **({"weights": weights} if schemes else {}),
     }

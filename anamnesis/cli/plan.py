@@ -38,15 +38,6 @@ _FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
 _FEWEST = 20  # characters of a name that is cut
 
 
-def _usual_sample(target: Target) -> int:
-    """Return how many bands are measured by default: none of mixes."""
-    if target.mix is not None:
-        return 0
-    from anamnesis.convert.write.sample import SAMPLE
-
-    return SAMPLE
-
-
 @verb(
     "plan",
     "amn plan model-bf16.safetensors --to fp8-block",
@@ -89,7 +80,11 @@ def command(
         with open_model(path) as model:
             plans = {}
             for target in to:
-                measure = loss and (full or sample or _usual_sample(target))
+                measure = loss and (full or sample or 0)
+                if loss and not measure and target.mix is None:  # of mixes nothing, by default
+                    from anamnesis.convert.write.sample import SAMPLE
+
+                    measure = SAMPLE
                 plans[target.text] = _planned(model, target, measure, dict(given))
             found = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
             lines = _lines(plans[to[0].text], model.stored) if len(to) == 1 else _table(plans)
@@ -124,7 +119,10 @@ def _table(plans: dict[str, Plan]) -> Iterator[str]:
     width = max(len(name) for name in ("target", *plans))
     yield from _row(width, "target", ("size", "ratio", "bits", "SNR"), "loaded by")
     for name, plan in plans.items():
-        cells = (format_size(plan.n_bytes), _ratio(plan), _bits(plan.bits_per_weight), _snr(plan))
+        total = None if plan.measured is None else plan.measured.total
+        snr = total.snr_db if total is not None and total.squared else None
+        decibels = "-" if snr is None else f"{snr:.1f} dB"
+        cells = (format_size(plan.n_bytes), _ratio(plan), _bits(plan.bits_per_weight), decibels)
         yield from _row(width, name, cells, _loaded_by(plan))
     for name, plan in plans.items():
         for warning in plan.warnings:
@@ -160,13 +158,6 @@ def _bits(bits: float | None) -> str:
 
 def _ratio(plan: Plan) -> str:
     return "-" if plan.ratio is None else f"{plan.ratio:.0%}"
-
-
-def _snr(plan: Plan) -> str:
-    if plan.measured is None or not plan.measured.total.squared:
-        return "-"
-    ratio = plan.measured.total.snr_db
-    return "-" if ratio is None else f"{ratio:.1f} dB"
 
 
 def _lines(plan: Plan, stored: Any) -> Iterator[str]:
@@ -310,23 +301,20 @@ def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
     name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - 1
-        room -= len(_figures(head)) + _longest(row.why for row in rows) + 6
+        room -= len(_FIGURES.format(**head._asdict())) + _longest(row.why for row in rows) + 6
         of = of if name + of + 2 <= room else 0
         name = min(name, max(room, _FEWEST))
     yield ""
     for row in (head, *rows):
         made_of = f"{printable(row.of):<{of}}  " if of else ""
         cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
-        yield f"  {printable(cut):<{name}}  {_figures(row)}  {made_of}{row.why}".rstrip()
+        figures = _FIGURES.format(**row._asdict())
+        yield f"  {printable(cut):<{name}}  {figures}  {made_of}{row.why}".rstrip()
     yield ""
 
 
 def _longest(texts: Iterable[str]) -> int:
     return max(map(len, texts), default=0)
-
-
-def _figures(row: _Row) -> str:
-    return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
 
 
 def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:

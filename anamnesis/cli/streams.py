@@ -126,12 +126,11 @@ class _Lines(_Stdout):
 
     @cached_property
     def _has_colour(self) -> bool:
-
         return wants_colour(self._stream)
 
     def write(self, data: str) -> Any:
         if self._has_colour:
-            data = painted(data)
+            data = "".join(map(_painted, data.splitlines(keepends=True)))
         return super().write(data)
 
 
@@ -184,12 +183,8 @@ def severity(word: str, text: str) -> str:
     return f"{_SEVERITY[word]}{text}{RESET}"
 
 
-def painted(text: str) -> str:
-    """Return lines with their labels and figures in colours."""
-    return "".join(map(_painted, text.splitlines(keepends=True)))
-
-
 def _painted(line: str) -> str:
+    """Return a line with its label and figures in colours."""
     for begins, figure in _FIGURES:
         if begins.match(line):
             line = figure.sub(lambda found: f"{_BOLD}{found[0]}{RESET}", line)

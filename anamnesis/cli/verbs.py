@@ -48,19 +48,26 @@ def verb(
     options = table.options_of(name)
 
     def made(function: _Function) -> click.Command:
-        if "out" in options:
-            function = _placing(function, name)
-        if "select" in options:
-            function = _opening(function, name)
-        if "untrusted" in options:
-            function = _limiting(function, name)
-        function = _failing(function, on_failure)
+        @wraps(function)
+        def run(**given: Any) -> None:
+            click.get_current_context().meta[ON_FAILURE] = on_failure, given.get("as_json", False)
+            if "untrusted" in options:
+                given["limits"] = _limits(name, given)
+            if "select" in options:
+                limits = given.pop("limits")
+                chosen = {each: given.pop(each) for each in table.options_of(name, "select")}
+                opening = {each: given.pop(each) for each in table.options_of(name, "parse")}
+                given["open_model"] = OpenModel(opening | {"limits": limits}, chosen)
+            if "out" in options:
+                _place(name, given)
+            function(**given)
+
         sections = {"Examples": examples, "Exit codes": exit_codes}
         epilog = "\n\n".join(
             "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
             for title, lines in sections.items()
         )
-        found = click.command(name, cls=Command, epilog=epilog)(function)
+        found = click.command(name, cls=Command, epilog=epilog)(run)
         rows = table.rows_of(name)
         flags = {flag for row in rows for flag in row.flags.split()}
         found.params[-1:-1] = [_click_option(row, name, flags) for row in rows]  # before -h
@@ -74,69 +81,36 @@ def verb(
     return made
 
 
-def _failing(function: _Function, code: int) -> _Function:
-    @wraps(function)
-    def run(**given: Any) -> None:
-        click.get_current_context().meta[ON_FAILURE] = code, given.get("as_json", False)
-        function(**given)
+def _limits(verb: str, given: dict[str, Any]) -> ParseLimits | None:
+    """Take what limits are asked for out of a command's options; return them, if there are any."""
+    untrusted = given.pop("untrusted")
+    asked = {name: given.pop(name) for name in table.options_of(verb, "limits")}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if not (untrusted or asked):
+        return None
+    from dataclasses import replace
 
-    return run
+    from anamnesis.base.limits import ParseLimits
+
+    return replace(ParseLimits.untrusted() if untrusted else ParseLimits(), **asked)
 
 
-def _placing(function: _Function, verb: str) -> _Function:
+def _place(verb: str, given: dict[str, Any]) -> None:
     """Let inputs, a target and the output stand side by side."""
-    read = table.options_of(verb)["to"].kind.read
+    paths, to, out = given["paths"], given["to"], given["out"]
+    if out is not None and out.startswith("--"):
+        raise click.UsageError(
+            f"-o: a name is missing before {out}; a file of that name is ./{out}"
+        )
+    if len(paths) > 1 and not given.get("lists"):
+        from anamnesis.cli.places import placed
 
-    @wraps(function)
-    def run(paths: tuple[str, ...], to: Any, out: str | None, **given: Any) -> None:
-        if out is not None and out.startswith("--"):
-            raise click.UsageError(
-                f"-o: a name is missing before {out}; a file of that name is ./{out}"
-            )
-        if len(paths) > 1 and not given.get("lists"):
-            from anamnesis.cli.places import placed
-
-            paths, to, out = placed(
-                paths, to, out, read, needs_target=verb not in ("remember", "merge")
-            )
-        placed_as = {"paths": paths, "to": to, "out": out}
-        click.get_current_context().params.update(placed_as)
-        function(**placed_as, **given)
-
-    return run
-
-
-def _limiting(function: _Function, verb: str) -> _Function:
-    names = table.options_of(verb, "limits")
-
-    @wraps(function)
-    def run(*, untrusted: bool, **given: Any) -> None:
-        asked = {name: given.pop(name) for name in names}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        limits = None
-        if untrusted or asked:
-            from dataclasses import replace
-
-            from anamnesis.base.limits import ParseLimits
-
-            limits = ParseLimits.untrusted() if untrusted else ParseLimits()
-            limits = replace(limits, **asked)
-        function(limits=limits, **given)
-
-    return run
-
-
-def _opening(function: _Function, verb: str) -> _Function:
-    opens, selects = table.options_of(verb, "parse"), table.options_of(verb, "select")
-
-    @wraps(function)
-    def run(limits: ParseLimits | None, **given: Any) -> None:
-
-        chosen = {name: given.pop(name) for name in selects}
-        opening = {name: given.pop(name) for name in opens} | {"limits": limits}
-        function(open_model=OpenModel(opening, chosen, limits), **given)
-
-    return run
+        read = table.options_of(verb)["to"].kind.read
+        needs_target = verb not in ("remember", "merge")
+        paths, to, out = placed(paths, to, out, read, needs_target=needs_target)
+    placed_as = {"paths": paths, "to": to, "out": out}
+    click.get_current_context().params.update(placed_as)
+    given.update(placed_as)
 
 
 # --- from rows of the table to click's options ------------------------------------------------
@@ -271,7 +245,6 @@ class OpenModel(NamedTuple):
 
     opening: dict[str, Any]
     choice: dict[str, Any]
-    limits: ParseLimits | None
 
     @contextmanager
     def __call__(self, path: str) -> Iterator[Model]:

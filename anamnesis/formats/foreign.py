@@ -26,22 +26,15 @@ _MAGICS = tuple(
 )
 
 # The same where no fixed bytes identify it. ONNX begins with a version and its producer's name.
-_ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12.[A-Za-z]|[:B])", re.DOTALL)
-_PROTOBUF = re.compile(rb"\x08[\x01-\x20]\x12")
-_HTML = re.compile(rb"\s*+<(?:!doctype html|html)", re.IGNORECASE)
-_XML = re.compile(rb"\s*+<(?:\?xml|svg)")
-_ZEROS = re.compile(rb"\0{64}")
 _PATTERNS = (
-    (_ONNX, "an ONNX model", _EXPORT),
-    (_PROTOBUF, "a Core ML or TensorFlow model (protobuf)", _EXPORT),
-    (_HTML, "a web page", _DOWNLOAD),
-    (_XML, "an XML file", _PASS_A_MODEL),
-    (_ZEROS, "a file of zeros: a download that did not finish", _DOWNLOAD),
+    (re.compile(rb"\x08[\x01-\x20](?:\x12.[A-Za-z]|[:B])", re.DOTALL), "an ONNX model", _EXPORT),
+    (re.compile(rb"\x08[\x01-\x20]\x12"), "a Core ML or TensorFlow model (protobuf)", _EXPORT),
+    (re.compile(rb"\s*+<(?:!doctype html|html)", re.IGNORECASE), "a web page", _DOWNLOAD),
+    (re.compile(rb"\s*+<(?:\?xml|svg)"), "an XML file", _PASS_A_MODEL),
+    (re.compile(rb"\0{64}"), "a file of zeros: a download that did not finish", _DOWNLOAD),
 )
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _TEXT_PICKLE = re.compile(rb"[(\]})dlt]*+(?:p\d++\n|q\0|[ci][\w.]++\n[\w.]++\n|[IFLSV][^\n]*+\n|N)")
-_END_OF_PICKLE = b"."
-_SCAN = "anamnesis.scan shows what it refers to"
 
 _LOOK_AT = 512
 _NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
@@ -52,7 +45,7 @@ def foreign_error(source: Source) -> ParseError | None:
     what, remedy = _kind(source)
     if not what:
         return None
-    error = ParseError(f"this is {what}, not a model file", source=source.name, remedy=remedy)
+    error = source.error(f"this is {what}, not a model file", remedy=remedy)
     error.offset = 0  # of no use in the message
     return error
 
@@ -63,13 +56,9 @@ def foreign_kind(source: Source) -> str | None:
     return f"{what}; unpack it" if remedy == _UNPACK else what or None
 
 
-def _head(source: Source) -> bytes:
-    return source.read(0, min(_LOOK_AT, source.size))
-
-
 def _kind(source: Source) -> tuple[str, str]:
     """Return what a file is, and what to do about it; empty texts if it is unknown."""
-    head = _head(source)
+    head = source.read(0, min(_LOOK_AT, source.size))
     if not head:
         return "an empty file", _DOWNLOAD
     for offset, magic, what, remedy in _MAGICS:
@@ -79,7 +68,7 @@ def _kind(source: Source) -> tuple[str, str]:
         if pattern.match(head):
             return what, remedy
     if looks_like_a_pickle(source):
-        return "a pickle that PyTorch did not save", _SCAN
+        return "a pickle that PyTorch did not save", "anamnesis.scan shows what it refers to"
     if not _is_text(head):
         return "", ""
     if not head.lstrip().startswith((b"{", b"[")):
@@ -92,12 +81,10 @@ def _kind(source: Source) -> tuple[str, str]:
 
 def looks_like_a_pickle(source: Source) -> bool:
     """Return whether a file begins, and if it is text also ends, like a pickle."""
-    head = _head(source)
+    head = source.read(0, min(_LOOK_AT, source.size))
     if _PICKLE.match(head):
         return True
-    return (
-        _TEXT_PICKLE.match(head) is not None and source.read(source.size - 1, 1) == _END_OF_PICKLE
-    )
+    return _TEXT_PICKLE.match(head) is not None and source.read(source.size - 1, 1) == b"."
 
 
 def _is_text(head: bytes) -> bool:

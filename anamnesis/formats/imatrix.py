@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Readable, Source
@@ -105,7 +105,7 @@ def read_imatrix(
     finally:
         source.close()
     if not found.entries:
-        raise ParseError("it has no entries, and is no importance matrix", source=source.name)
+        raise source.error("it has no entries, and is no importance matrix")
     return found
 
 
@@ -126,10 +126,7 @@ def is_dat(head: bytes) -> bool:
 
 def _checked(source: Source, name: str, counts: tuple[int, ...], values: Any) -> Entry:
     if not np.isfinite(values).all() or (values < 0).any():
-        raise ParseError(
-            f"{name}: its importance holds an infinity, a NaN or a number below 0",
-            source=source.name,
-        )
+        raise source.error(f"{name}: its importance holds an infinity, a NaN or a number below 0")
     return Entry(counts, values)
 
 
@@ -145,10 +142,7 @@ def _gguf(source: Source, budget: Budget) -> ImatrixFile:
         entries = dict(_entries(source, container, budget))
         names = tuple(map(str, datasets))
         return ImatrixFile(source.name, "gguf", entries, names, n_chunks, chunk_size)
-    raise ParseError(
-        f"it has not all of {', '.join(_KEYS)}, and is no importance matrix",
-        source=source.name,
-    )
+    raise source.error(f"it has not all of {', '.join(_KEYS)}, and is no importance matrix")
 
 
 def _entries(source: Source, container: Container, budget: Budget) -> Iterator[tuple[str, Entry]]:
@@ -159,18 +153,17 @@ def _entries(source: Source, container: Container, budget: Budget) -> Iterator[t
     for name in names:
         sums, counts = (tensors.get(name + end) for end in (_SUMS, _COUNTS))
         if sums is None or counts is None:
-            raise ParseError(f"{name}: has sums or counts alone", source=source.name)
+            raise source.error(f"{name}: has sums or counts alone")
         n, n_counts = prod(sums.shape), prod(counts.shape)
         is_float = {sums.dtype.name, counts.dtype.name} == {"F32"}
         if not is_float or not 1 <= n_counts <= n or n % n_counts:
-            raise ParseError(
-                f"{name}: sums and counts must be F32, and as many sums for each of the counts",
-                source=source.name,
+            raise source.error(
+                f"{name}: sums and counts must be F32, and as many sums for each of the counts"
             )
         budget.alloc(sums.n_bytes + counts.n_bytes, f"the importance of {name}")
         given = np.frombuffer(counts.read(), "<f4")
         if not np.isfinite(given).all() or np.abs(given).max() >= 2**31:
-            raise ParseError(f"{name}: its counts are no counts", source=source.name)
+            raise source.error(f"{name}: its counts are no counts")
         rounded = np.trunc(given + np.copysign(np.float32(0.5), given))  # halves away from 0
         values = np.frombuffer(sums.read(), "<f4").reshape(n_counts, -1)
         used = rounded[:, None] > 0
@@ -217,7 +210,7 @@ class _Legacy:
     def _text(self, what: str, least: int) -> str:
         n = self._number(f"the length of {what}", least)
         if n > IMATRIX_MAX_NAME:
-            raise LimitExceeded("IMATRIX_MAX_NAME", f"{self._source.name}: {n:,} bytes for {what}")
+            raise self._source.exceeded("IMATRIX_MAX_NAME", f"{n:,} bytes for {what}")
         raw = self._bytes(n, what)
         return raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
@@ -226,18 +219,17 @@ class _Legacy:
         (value,) = _I32.unpack(self._bytes(4, what))
         if least is not None and value < least:
             given = f"{what} is {value:,}: it is no importance matrix"
-            raise ParseError(given, source=self._source.name, offset=at)
+            raise self._source.error(given, at)
         number: int = value
         return number
 
     def _bytes(self, n: int, what: str) -> bytes:
         left = self._source.size - self._at
         if n > left:
-            raise ParseError(
+            raise self._source.error(
                 f"{what} takes {n:,} bytes, and {left:,} are left: it is cut short, or no"
                 " importance matrix",
-                source=self._source.name,
-                offset=self._at,
+                self._at,
             )
         self._budget.alloc(n, what)
         raw = self._source.read(self._at, n)

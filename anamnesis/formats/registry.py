@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, Opening, TypedMetadata
@@ -92,9 +92,8 @@ def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> Anam
 
     foreign = foreign_error(source)
     if foreign is None and n_header > safetensors.SAFETENSORS_MAX_HEADER:
-        foreign = ParseError(
+        foreign = source.error(
             f"this is not a model file of a known format: it starts with {head.hex(' ')}",
-            source=source.name,
             remedy="pass a safetensors, GGUF, NPZ, NPY or PyTorch file",
         )
     return foreign or error
@@ -105,9 +104,8 @@ def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Containe
     source = open_source(where, mmap=opening.mmap, buffer=opening.remote_buffer)
     try:
         if source.path is not None and os.path.lexists(source.path + UNDO_SUFFIX):
-            raise ParseError(
+            raise source.error(
                 "its header is being edited, or that was cut short",
-                source=source.name,
                 remedy="anamnesis.edit_metadata(path) puts it right",
             )
         return parse_container(source, budget, opening)
@@ -133,6 +131,4 @@ def _parse_archive(source: Source, budget: Budget, opening: Opening) -> Containe
     keras = _KERAS_CONFIG in directory.entries and _KERAS_WEIGHTS in directory.entries
     what = "a Keras archive" if keras else "a ZIP archive without tensors"
     remedy = "export the weights as safetensors" if keras else "unpack it and pass the model inside"
-    raise ParseError(
-        f"this is {what}, not a model file", offset=0, source=source.name, remedy=remedy
-    )
+    raise source.error(f"this is {what}, not a model file", 0, remedy=remedy)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from anamnesis.architectures.pooling import pooling_type
+from anamnesis.architectures.tokenizers.folder import Folder
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, Budget
 from helpers.arch_rows import facts_of, keys_of, published, taken
@@ -121,12 +122,12 @@ def pooling(path: Any) -> list[Any]:
 )
 def test_pooling(told: dict[str, Any], number: int, tmp_path: Path) -> None:
     root = folder(tmp_path, pooling("at"), at=told)
-    assert pooling_type(root, Budget(UNLIMITED)) == number
+    assert pooling_type(Folder(root, Budget(UNLIMITED))) == number
 
 
 def test_nothing_says_that_it_pools(tmp_path: Path) -> None:
-    assert pooling_type(tmp_path, Budget(UNLIMITED)) is None
-    assert pooling_type(folder(tmp_path, [{"type": "Dense"}]), Budget(UNLIMITED)) is None
+    assert pooling_type(Folder(tmp_path, Budget(UNLIMITED))) is None
+    assert pooling_type(Folder(folder(tmp_path, [{"type": "Dense"}]), Budget(UNLIMITED))) is None
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,10 @@ def test_nothing_says_that_it_pools(tmp_path: Path) -> None:
 )
 def test_malformed(modules: Any, told: Any, tmp_path: Path) -> None:
     with pytest.raises(AnamnesisError) as caught:
-        pooling_type(folder(tmp_path, modules, at=told), Budget(UNLIMITED))
+        pooling_type(Folder(folder(tmp_path, modules, at=told), Budget(UNLIMITED)))
     assert not isinstance(caught.value, LimitExceeded)
 
 
 def test_too_large(tmp_path: Path) -> None:
     with pytest.raises(LimitExceeded, match="MODULES_MAX_BYTES"):
-        pooling_type(folder(tmp_path, "[" + " " * (1 << 20) + "]"), Budget(UNLIMITED))
+        pooling_type(Folder(folder(tmp_path, "[" + " " * (1 << 20) + "]"), Budget(UNLIMITED)))

@@ -6,7 +6,7 @@ import gc
 import struct
 import tracemalloc
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -16,7 +16,7 @@ from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch import globals as torch_globals
 from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.read import TorchMachine, _script_global
+from anamnesis.formats.torch.read import TorchMachine, _find_script_global
 from helpers.pickle_handmade import zipped
 
 N = 500  # items of an argument
@@ -75,16 +75,11 @@ ARGUMENTS = {
     "a layout and it": b"(Nh\0h\0h\0h\0t",
 }
 SCRIPT = ("build_intlist", "build_tensorlist", "restore_type_tag")
+find = partial(_find_script_global, find_torch_global, "x")
 BUILDERS = [
     *torch_globals._BUILDERS,
     *(f"torch.jit._pickle.{name}" for name in SCRIPT),
 ]
-
-
-def find(module: str, name: str) -> Any:
-    if module == "torch.jit._pickle":
-        return _script_global(name, "x")
-    return find_torch_global(module, name)
 
 
 def run(data: bytes) -> tuple[bool, int, int]:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
+from anamnesis.architectures.arch import Find, Naming
 from anamnesis.architectures.conversion_operations import first_position
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import Facts, malformed, unsupported
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import ParseError, UnsupportedError
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _PADDING = 1  # transformers' own
@@ -18,7 +17,7 @@ _LABELS = "classifier.output_labels"
 
 
 @dataclass(frozen=True, slots=True)
-class _Older:
+class _Older(Naming):
     """Names with what a model with a head puts before them, and as TensorFlow had them."""
 
     prefix: str
@@ -46,7 +45,7 @@ def output_labels(facts: Facts) -> Mapping[str, Any]:
     try:
         words = [str(labels[i]) for i in sorted(labels, key=int)]
     except ValueError:
-        raise ParseError("id2label is not by numbers", source=CONFIG) from None
+        raise malformed("id2label is not by numbers") from None
     if len(words) == 2 and words[0] == "LABEL_0":  # transformers' own
         return {}
     return {_LABELS: {"type": "string", "value": words}}
@@ -60,14 +59,10 @@ def _roberta(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of an encoder whose positions begin behind that of padding."""
     length = facts.number("max_position_embeddings") - first_position(facts)
     if facts.get("type_vocab_size") != 1:
-        raise UnsupportedError(
-            f"{CONFIG}: type_vocab_size is {facts.get('type_vocab_size')!r}; only 1 is known here"
+        raise unsupported(
+            f"type_vocab_size is {facts.get('type_vocab_size')!r}; only 1 is known here"
         )
     return {**_encoder(facts), "context_length": {"type": "uint32", "value": length}}
-
-
-def _padding(facts: Facts) -> Mapping[str, Any]:
-    return {"pad_token_id": _PADDING}
 
 
 def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,16 +110,16 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of Nomic's encoders, by their own config.json or transformers 5's."""
     for name, value in _AS_TRAINED.items():
         if facts.get(name) not in (None, value):
-            raise UnsupportedError(
-                f"{CONFIG}: {name} is {facts.get(name)!r}, and llama.cpp's nomic-bert has {value!r}"
+            raise unsupported(
+                f"{name} is {facts.get(name)!r}, and llama.cpp's nomic-bert has {value!r}"
             )
     if facts.get("n_positions") is None:
         return _encoder(facts)
     given = facts.number("n_positions")
     trained = facts.get("max_trained_positions")
     if given not in _TRAINED or trained not in (None, 2048):
-        raise UnsupportedError(
-            f"{CONFIG}: n_positions is {given} and max_trained_positions {trained!r}; llama.cpp"
+        raise unsupported(
+            f"n_positions is {given} and max_trained_positions {trained!r}; llama.cpp"
             " knows what models of 8192 or 2048 positions were trained for"
         )
     return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[given]}}
@@ -137,7 +132,7 @@ ARCHS = (
             ROWS[name],
             computed=_roberta,
             uncomputed=_roberta_config,
-            derived=_padding,
+            derived=lambda facts: {"pad_token_id": _PADDING},
             naming=_Older("roberta.", has_head),
         )
         for name, has_head in (

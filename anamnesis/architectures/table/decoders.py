@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import Facts, real, unsupported
 from anamnesis.architectures.rope_factors import scaled_factors
 from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.llama import head_dim, kv_heads, rope_dimensions, rotating
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _PATTERN = "attention.sliding_window_pattern"
 _OLMO_PERIOD = 4  # every fourth layer of Olmo 3 sees all
@@ -63,8 +62,8 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
     n = facts.n_layers
     rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
-        raise UnsupportedError(
-            f"{CONFIG}: no_rope_layers is not every fourth layer, which llama.cpp takes smollm3"
+        raise unsupported(
+            "no_rope_layers is not every fourth layer, which llama.cpp takes smollm3"
             " to leave without rope"
         )
     return rope_dimensions(facts)
@@ -73,11 +72,9 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
 def _cohere2(facts: Facts) -> Mapping[str, Any]:
     """Return how much of a head rotates."""
     if facts.get("attention_bias"):
-        raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
+        raise unsupported("attention_bias is set; llama.cpp's cohere2 has none")
     if facts.get("rotary_pct") not in (None, 1.0):
-        raise UnsupportedError(
-            f"{CONFIG}: rotary_pct is not 1, of which transformers knows nothing"
-        )
+        raise unsupported("rotary_pct is not 1, of which transformers knows nothing")
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
     return {
         "rope.dimension_count": {"type": "uint32", "value": dim},

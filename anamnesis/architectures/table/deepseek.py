@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed, shortest
 from anamnesis.architectures.differences import lacks_query_rank
-from anamnesis.architectures.model_facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import Facts, real, unsupported
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
 _BY_GROUPS = "group_limited_greedy"
@@ -33,11 +33,11 @@ def _left(facts: Facts, name: str) -> bool:
 
 def _keys(facts: Facts, scores: str) -> Mapping[str, Any]:
     if facts.get("scoring_func") not in (None, scores):
-        raise UnsupportedError(
-            f"{CONFIG}: scoring_func is {facts.get('scoring_func')!r}, and the class takes {scores}"
+        raise unsupported(
+            f"scoring_func is {facts.get('scoring_func')!r}, and the class takes {scores}"
         )
     if facts.get("rope_interleave") is False:
-        raise UnsupportedError(f"{CONFIG}: rope_interleave is false, which llama.cpp cannot do")
+        raise unsupported("rope_interleave is false, which llama.cpp cannot do")
     for name in _NEEDED:
         facts.number(name)
     rank, rope = facts.number("kv_lora_rank"), facts.number("qk_rope_head_dim")
@@ -55,8 +55,8 @@ def _keys(facts: Facts, scores: str) -> Mapping[str, Any]:
     if facts.rope.get("mscale_all_dim") is not None:
         scale = real(facts.rope, "mscale_all_dim", 0.0)
         if scale and facts.rope.get("mscale") != scale:
-            raise UnsupportedError(
-                f"{CONFIG}: mscale is {facts.rope.get('mscale')!r} and mscale_all_dim {scale!r},"
+            raise unsupported(
+                f"mscale is {facts.rope.get('mscale')!r} and mscale_all_dim {scale!r},"
                 " which llama.cpp takes to be equal"
             )
         keys[_LOG_MULTIPLIER] = {"type": "float32", "value": 0.1 * scale}
@@ -69,10 +69,6 @@ def _keys_v2(facts: Facts) -> Mapping[str, Any]:
     if facts.get("topk_method") != _BY_GROUPS and facts.get("n_group") not in (None, 1):
         keys |= dict.fromkeys(("expert_group_count", "expert_group_used_count"))
     return keys
-
-
-def _keys_v3(facts: Facts) -> Mapping[str, Any]:
-    return _keys(facts, "sigmoid")
 
 
 def _v2(facts: Facts) -> Mapping[str, Any]:
@@ -108,5 +104,11 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 ARCHS = (
     replace(ROWS["deepseek_v2"], computed=_keys_v2, derived=_v2, uncomputed=_config, left=_left),
-    replace(ROWS["deepseek_v3"], computed=_keys_v3, derived=_v3, uncomputed=_config, left=_left),
+    replace(
+        ROWS["deepseek_v3"],
+        computed=partial(_keys, scores="sigmoid"),
+        derived=_v3,
+        uncomputed=_config,
+        left=_left,
+    ),
 )

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts, missing
+from anamnesis.architectures.model_facts import Facts, missing, unsupported
 from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _WINDOW, _CAP = "attention.sliding_window", "final_logit_softcapping"
 
@@ -19,7 +18,7 @@ _GEMMA2_27B, _GEMMA3_27B = 46, 62
 _GEMMA2_THETA = 10000.0  # llama.cpp's own, which goes unsaid
 _GEMMA3_LOCAL_THETA = 10000.0  # likewise, in files of older converters
 _GEMMA2_PERIOD, _GEMMA3_PERIOD = 2, 6
-_GEMMA3_VOCABULARY = 262_208
+_GEMMA3_VOCABULARY = 262_208  # of the class, which a model with images leaves out
 
 
 def _scalar(layers: int, of_27b: int, hidden: int, heads: int, head_dim: int) -> int:
@@ -32,8 +31,8 @@ def _check_scale(facts: Facts, of_27b: int) -> None:
     layers, heads = facts.number("num_hidden_layers"), facts.number("num_attention_heads")
     taken = _scalar(layers, of_27b, facts.number("hidden_size"), heads, facts.head_dim)
     if facts.get("query_pre_attn_scalar") != taken:
-        raise UnsupportedError(
-            f"{CONFIG}: query_pre_attn_scalar is {facts.get('query_pre_attn_scalar')!r}, and"
+        raise unsupported(
+            f"query_pre_attn_scalar is {facts.get('query_pre_attn_scalar')!r}, and"
             f" llama.cpp, whose files cannot say it, takes {taken} for a model of {layers} layers"
         )
 
@@ -52,8 +51,8 @@ def _gemma2(facts: Facts) -> Mapping[str, Any]:
 def _gemma3(facts: Facts) -> Mapping[str, Any]:
     _check_scale(facts, _GEMMA3_27B)
     if facts.get("attn_logit_softcapping") is not None:
-        raise UnsupportedError(
-            f"{CONFIG}: attn_logit_softcapping is {facts.get('attn_logit_softcapping')!r},"
+        raise unsupported(
+            f"attn_logit_softcapping is {facts.get('attn_logit_softcapping')!r},"
             " which llama.cpp does not have for gemma3"
         )
     keys: dict[str, Any] = {}
@@ -62,11 +61,6 @@ def _gemma3(facts: Facts) -> Mapping[str, Any]:
     if facts.get("sliding_window_pattern") == 1:  # each layer sees all
         return keys | {_WINDOW: None}
     return {**keys, **blocks.window_pattern(facts, _GEMMA3_PERIOD)}
-
-
-def _gemma3_sizes(facts: Facts) -> Mapping[str, Any]:
-    """Return the vocabulary of the class, which a model with images leaves out."""
-    return {"vocab_size": _GEMMA3_VOCABULARY}
 
 
 def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
@@ -101,6 +95,9 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 ARCHS = (
     replace(ROWS["gemma2"], computed=_gemma2, uncomputed=_gemma2_config),
     replace(
-        ROWS["gemma3_text"], computed=_gemma3, derived=_gemma3_sizes, uncomputed=_gemma3_config
+        ROWS["gemma3_text"],
+        computed=_gemma3,
+        derived=lambda facts: {"vocab_size": _GEMMA3_VOCABULARY},
+        uncomputed=_gemma3_config,
     ),
 )

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, real
+from anamnesis.architectures.model_facts import HEAD_DIM_MAX, Facts, malformed, real, unsupported
 from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
 
 _PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
@@ -33,7 +32,7 @@ def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
     if not isinstance(given, Mapping) or not all(
         isinstance(one, Mapping) for one in given.values()
     ):
-        raise ParseError("per_layer_config is no object of objects", source=CONFIG)
+        raise malformed("per_layer_config is no object of objects")
     for i, kind in enumerate(blocks.layer_types(facts, blocks.SLIDING, _PERIOD)):
         value = given.get(str(i), {}).get(name)
         if kind == blocks.FULL and value is not None:
@@ -44,9 +43,7 @@ def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
 def _head_dim(facts: Facts) -> int:
     n = _of_full(facts, "head_dim", "global_head_dim") or _GLOBAL_HEAD_DIM
     if type(n) is not int or not 0 < n <= HEAD_DIM_MAX:
-        raise ParseError(
-            f"global_head_dim is {n!r}, not an integer from 1 to {HEAD_DIM_MAX:,}", source=CONFIG
-        )
+        raise malformed(f"global_head_dim is {n!r}, not an integer from 1 to {HEAD_DIM_MAX:,}")
     return n
 
 
@@ -78,21 +75,18 @@ def _check_layers(facts: Facts) -> None:
         facts.number("num_experts")
     rows, n = facts.get("vocab_size_per_layer_input"), facts.number("vocab_size")
     if facts.get("hidden_size_per_layer_input") and rows != n:
-        raise ParseError(
+        raise malformed(
             f"vocab_size_per_layer_input is {rows!r} and vocab_size {n:,}, which llama.cpp takes to"
-            " be equal",
-            source=CONFIG,
+            " be equal"
         )
     shared = facts.get("num_kv_shared_layers") or 0
     if type(shared) is not int or not 0 <= shared < facts.n_layers:
-        raise ParseError(f"num_kv_shared_layers is {shared!r}, no number of layers", source=CONFIG)
+        raise malformed(f"num_kv_shared_layers is {shared!r}, no number of layers")
     kinds = blocks.layer_types(facts, blocks.SLIDING, _PERIOD)
     own = kinds[: len(kinds) - shared]
     lone = next((kind for kind in kinds if kind not in own), None)
     if lone is not None:
-        raise ParseError(
-            f"num_kv_shared_layers is {shared}, and no layer before has {lone}", source=CONFIG
-        )
+        raise malformed(f"num_kv_shared_layers is {shared}, and no layer before has {lone}")
 
 
 def _gemma4(facts: Facts) -> Mapping[str, Any]:
@@ -122,13 +116,13 @@ def _still(facts: Facts) -> Mapping[str, Any]:
     """Return `rope_freqs.weight` [d / 2]: what does not rotate has endless wavelengths."""
     kind = facts.rope.get("rope_type", "proportional")
     if kind != "proportional":
-        raise UnsupportedError(
-            f"{CONFIG}: rope_type of full attention is {kind!r}; llama.cpp has 'proportional' only"
+        raise unsupported(
+            f"rope_type of full attention is {kind!r}; llama.cpp has 'proportional' only"
         )
     half = _head_dim(facts) // 2
     n = int(_head_dim(facts) * real(facts.rope, "partial_rotary_factor", _PARTIAL) / 2)
     if not 0 <= n <= half:
-        raise ParseError("partial_rotary_factor is not from 0 to 1", source=CONFIG)
+        raise malformed("partial_rotary_factor is not from 0 to 1")
     return {"rope_freqs.weight": np.array([1.0] * n + [_STILL] * (half - n), np.float32)}
 
 

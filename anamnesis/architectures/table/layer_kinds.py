@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import LAYERS_MAX, Facts, malformed
 from anamnesis.base.errors import ParseError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _PATTERN = "attention.sliding_window_pattern"
-_MOST_LAYERS = 512  # of a model that llama.cpp runs
 
 
 def layer_types(facts: Facts, other: str, period: int) -> list[str]:
@@ -21,9 +20,7 @@ def layer_types(facts: Facts, other: str, period: int) -> list[str]:
     if given is None:
         return _by_period(n, period, other)
     if not (isinstance(given, list) and len(given) == n and all(k in (FULL, other) for k in given)):
-        raise ParseError(
-            f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer", source=CONFIG
-        )
+        raise malformed(f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer")
     return given
 
 
@@ -53,10 +50,10 @@ def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
     if given is None and own in (None, period):
         return {}
     if given is None:
-        given = _by_period(n, own) if type(own) is int and own > 0 and n <= _MOST_LAYERS else own
+        given = _by_period(n, own) if type(own) is int and own > 0 and n <= LAYERS_MAX else own
     is_given = isinstance(given, list) and len(given) == n
     if not is_given or not all(kind in (SLIDING, FULL) for kind in given):
-        raise ParseError(f"layer_types are no {n} of {SLIDING!r} and {FULL!r}", source=CONFIG)
+        raise malformed(f"layer_types are no {n} of {SLIDING!r} and {FULL!r}")
     if given == _by_period(n, period):
         return {}
     return {_PATTERN: {"type": "bool", "value": [kind == SLIDING for kind in given]}}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
+from anamnesis.architectures.model_facts import Facts, missing, real, unsupported
 from anamnesis.architectures.rope_factors import scaled_factors
 from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
@@ -53,8 +53,8 @@ def _mistral3_keys(facts: Facts) -> Mapping[str, Any]:
     if facts.get("model_type") != "ministral3":
         return keys
     if facts.rope.get("mscale") != _MSCALE:
-        raise UnsupportedError(
-            f"{CONFIG}: rope_parameters.mscale is {facts.rope.get('mscale')!r}, and llama.cpp,"
+        raise unsupported(
+            f"rope_parameters.mscale is {facts.rope.get('mscale')!r}, and llama.cpp,"
             f" whose files cannot say it, takes {_MSCALE}"
         )
     for key, name in _FURTHER.items():

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.arch import Find, Naming
+from anamnesis.architectures.model_facts import Facts, unsupported
 from anamnesis.architectures.pooling import RANK
 from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _CLASSIFIER = "Qwen3ForSequenceClassification"
 
 
-@dataclass(frozen=True, slots=True)
-class _Bare:
+class _Bare(Naming):
     """Names of a model that embeds texts, which are those of the decoder without its head."""
 
     def there(self, name: str, facts: Facts) -> str:
@@ -26,17 +24,13 @@ class _Bare:
         is_bare = name.startswith(("layers.", "embed_tokens.", "norm."))
         return f"model.{name}" if is_bare else name
 
-    def back(self, name: str, facts: Facts) -> str:
-        """Return the name: that of a decoder."""
-        return name
-
 
 def check_sparse(facts: Facts) -> Mapping[str, Any]:
     """Return nothing: each layer has experts."""
     for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
         if facts.get(fact) not in (None, value):
-            raise UnsupportedError(
-                f"{CONFIG}: {fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
+            raise unsupported(
+                f"{fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
             )
     return {}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
+from anamnesis.architectures.arch import Find, Naming
 from anamnesis.architectures.model_facts import Facts, real
 from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table import qwen
@@ -34,8 +34,7 @@ _PREDICTING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Further:
+class _Further(Naming):
     """Names of `mtp.`, whose layers llama.cpp counts behind the others."""
 
     def there(self, name: str, facts: Facts) -> str:
@@ -61,10 +60,6 @@ class _Further:
 
 
 # --- keys -----------------------------------------------------------------------------------------
-
-
-def _interval(facts: Facts) -> Mapping[str, Any]:
-    return {"full_attention_interval": _INTERVAL}
 
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
@@ -120,7 +115,7 @@ ARCHS = tuple(
         ROWS[name],
         computed=keys,
         uncomputed=_linear_config,
-        derived=_interval,
+        derived=lambda facts: {"full_attention_interval": _INTERVAL},
         naming=_Further(),
     )
     for name, keys in (

@@ -11,49 +11,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from anamnesis.architectures import conversion_operations as operations
 from anamnesis.architectures.arch import IN_LAYER, Arch, Op, Rule, Vocabulary
-from anamnesis.architectures.conversion_operations import (
-    Alternate,
-    Apart,
-    Behind,
-    First,
-    Halves,
-    Mapped,
-    PerHead,
-    Permute,
-    Reshape,
-    Stack,
-    Turn,
-    ValueHeads,
-)
 from anamnesis.architectures.keys import keys_of
 from anamnesis.base.plain_json import json_table
 
 STEPS: Mapping[str, Op] = {
-    "permute-heads": Permute("num_attention_heads"),
-    "permute-kv": Permute("num_key_value_heads"),
-    "stack": Stack(),
-    "stack-heads": Stack("num_attention_heads"),
-    "stack-kv": Stack("num_key_value_heads"),
-    "halves": Halves(),
-    "alternate": Alternate(),
+    "permute-heads": operations.permute("num_attention_heads"),
+    "permute-kv": operations.permute("num_key_value_heads"),
+    "stack": operations.Stack(),
+    "stack-heads": operations.Stack("num_attention_heads"),
+    "stack-kv": operations.Stack("num_key_value_heads"),
+    "halves": operations.Halves(),
+    "alternate": operations.Alternate(),
     # [H (nope + v), rank] -> [H, nope, rank], [H, v, rank]
-    "per-head": PerHead("num_attention_heads", ("qk_nope_head_dim", "v_head_dim")),
-    "turn": Turn(),
-    "turn-first": Turn((0,)),
-    "as-column": Reshape(lambda s: (*s, 1), lambda s: s[:-1]),
-    "as-row": Reshape(lambda s: s[:-1], lambda s: (*s, 1)),
+    "per-head": operations.PerHead("num_attention_heads", ("qk_nope_head_dim", "v_head_dim")),
+    "turn": operations.Turn(),
+    "turn-first": operations.Turn((0,)),
+    "as-column": operations.reshape(lambda s: (*s, 1), lambda s: s[:-1]),
+    "as-row": operations.reshape(lambda s: s[:-1], lambda s: (*s, 1)),
     # [channels, 1, length] -> [channels, length]
-    "squeeze": Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, s[1]) if len(s) == 2 else s),
-    "plus-one": Mapped("plus-one", "minus-one"),
-    "minus-exp": Mapped("minus-exp", "log-of-minus"),
-    "without-padding": First(),
-    "behind-padding": Behind(),
-    "value-rows": ValueHeads(),
-    "value-rows-after-keys": ValueHeads(after_keys=True),
-    "value-scalars": ValueHeads(is_scalar=True),
-    "value-columns": ValueHeads(in_columns=True),
-    "apart": Apart(),
+    "squeeze": operations.reshape(
+        lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, s[1]) if len(s) == 2 else s
+    ),
+    "plus-one": operations.mapped("plus-one", "minus-one"),
+    "minus-exp": operations.mapped("minus-exp", "log-of-minus"),
+    "without-padding": operations.Each(operations.without_padding, lambda weight, _: weight),
+    "behind-padding": operations.Each(operations.behind_padding, operations.with_padding),
+    "value-rows": operations.value_heads(),
+    "value-rows-after-keys": operations.value_heads(after_keys=True),
+    "value-scalars": operations.value_heads(is_scalar=True),
+    "value-columns": operations.value_heads(in_columns=True),
+    "apart": operations.Apart(),
 }
 _HF_LAYER, _RMS = "model.layers.{bid}.", "attention.layer_norm_rms_epsilon"
 _TABLE: Mapping[str, Any] = json_table(__file__)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Find
-from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.arch import Find, Naming
+from anamnesis.architectures.model_facts import Facts, unsupported
 from anamnesis.architectures.table.rows import ROWS
-from anamnesis.base.errors import UnsupportedError
 
 _LENGTH = 512  # llama.cpp's converter's own, of a config that says none
 _DISTANCE = 128  # llama.cpp's own
@@ -18,8 +17,7 @@ _TABLES = ("shared.weight", "encoder.embed_tokens.weight")
 _SPELT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(Naming):
     """The embeddings under either of their names, and the way up of a layer without a gate.
 
     What is counted in a block is no layer: `layer.0` is `layer-0` in the rules.
@@ -46,14 +44,14 @@ def _derived(facts: Facts) -> Mapping[str, Any]:
     """Return what config.json may leave out, and whether layers have a gate."""
     kind = facts.get("feed_forward_proj")
     if kind not in ("relu", "gated-gelu"):
-        raise UnsupportedError(
-            f"{CONFIG}: feed_forward_proj is {kind!r}; llama.cpp's t5encoder computes relu without"
+        raise unsupported(
+            f"feed_forward_proj is {kind!r}; llama.cpp's t5encoder computes relu without"
             " a gate, and gated-gelu with one"
         )
     distance = facts.get("relative_attention_max_distance")
     if distance not in (None, _DISTANCE):
-        raise UnsupportedError(
-            f"{CONFIG}: relative_attention_max_distance is {distance!r}, and llama.cpp computes"
+        raise unsupported(
+            f"relative_attention_max_distance is {distance!r}, and llama.cpp computes"
             f" with {_DISTANCE}"
         )
     spelt = {usual: facts.get(own) for usual, own in _SPELT.items()}

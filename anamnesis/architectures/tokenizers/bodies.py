@@ -282,7 +282,9 @@ def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
     vocab: dict[str, int] = {}
     control = set(vocabulary.of_types(TokenType.CONTROL))
     for i, token in enumerate(vocabulary.tokens):
-        vocab.setdefault(token if i in control else _word_piece(token), i)
+        if i not in control:
+            token = token[1:] if token.startswith(_SPACE) else f"##{token}"
+        vocab.setdefault(token, i)
     unknown = vocabulary.text_of("unk")
     model = {
         "type": "WordPiece",
@@ -308,10 +310,6 @@ def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
     )
 
 
-def _word_piece(token: str) -> str:
-    return token[1:] if token.startswith(_SPACE) else f"##{token}"
-
-
 # --- what is added to a text --------------------------------------------------------------------
 
 
@@ -324,12 +322,12 @@ def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
     if not before and not after:
         given = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
         return _byte_level(use_regex=True) if given else None
-    single = [*_specials(vocabulary, before, 0), _text_at("A", 0), *_specials(vocabulary, after, 0)]
-    second = [_text_at("B", 1)]
+    first_text, second_text = ({"Sequence": {"id": s, "type_id": i}} for i, s in enumerate("AB"))
+    single = [*_specials(vocabulary, before, 0), first_text, *_specials(vocabulary, after, 0)]
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, *second, *_specials(vocabulary, after, 1)],
+        "pair": [*single, second_text, *_specials(vocabulary, after, 1)],
         "special_tokens": {
             text: {"id": text, "ids": [vocabulary.ids[name]], "tokens": [text]}
             for name in (*before, *after)
@@ -341,7 +339,3 @@ def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
 def _specials(vocabulary: StoredVocabulary, names: list[str], type_id: int) -> list[Any]:
     texts = [vocabulary.tokens[vocabulary.ids[name]] for name in names]
     return [{"SpecialToken": {"id": text, "type_id": type_id}} for text in texts]
-
-
-def _text_at(name: str, type_id: int) -> dict[str, Any]:
-    return {"Sequence": {"id": name, "type_id": type_id}}

@@ -16,7 +16,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
 from anamnesis.architectures.tokenizers.decoded import bytes_as_letters, decoder_of
@@ -30,11 +30,8 @@ from anamnesis.architectures.tokenizers.tokens import (
     declared_size,
 )
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
-from anamnesis.base.lazy import np
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.formats.gguf.strings import Strings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 _SLOW = "vocab.json"
@@ -77,7 +74,8 @@ def byte_level(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
     """Return a vocabulary whose tokens are bytes, in GPT-2's letters, or words' pieces."""
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
-    texts = _by_id(vocab, added)
+    texts = dict(zip(vocab.values(), vocab, strict=True))
+    texts |= {i: token.text for i, token in added.items()}
     last = max(texts, default=-1)
     size = declared_size(config, "vocab_size", default=last + 1)
     if last >= size:
@@ -94,11 +92,6 @@ def byte_level(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
     return found
 
 
-def _by_id(vocab: Mapping[str, int], added: Mapping[int, Added]) -> dict[int, str]:
-    texts = dict(zip(vocab.values(), vocab, strict=True))
-    return texts | {i: token.text for i, token in added.items()}
-
-
 def put_added(found: Vocabulary, i: int, token: Added) -> None:
     """Set an added token; llama.cpp looks for one that is not special in text as it is."""
     if token.special or looks_special(token.text):
@@ -113,7 +106,8 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
     special = special_texts(folder)
-    texts = _by_id(vocab, added)
+    texts = dict(zip(vocab.values(), vocab, strict=True))
+    texts |= {i: token.text for i, token in added.items()}
     if len(texts) != max(texts, default=-1) + 1:
         missing = next(i for i in range(len(texts) + 1) if i not in texts)
         raise folder.malformed(FAST, f"no token has id {missing}")

@@ -32,11 +32,6 @@ def byte_alphabet() -> tuple[str, ...]:
     return tuple(chr(byte if byte in prints else next(others)) for byte in range(256))
 
 
-@cache
-def _bytes_of() -> dict[str, int]:
-    return {char: byte for byte, char in enumerate(byte_alphabet())}
-
-
 def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
     """Return what makes text of one token."""
     # Steps that do nothing to a single token, or that nobody knows, do nothing.
@@ -45,16 +40,16 @@ def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
         if len(steps) == DECODER_MAX_STEPS:
             raise LimitExceeded("DECODER_MAX_STEPS", f"a decoder of over {DECODER_MAX_STEPS} steps")
         steps.append(_step(given))
-    return partial(_run, tuple(steps))
 
+    def decode(token: str) -> str:
+        for step in steps:
+            token = step(token)
+            if len(token) > DECODED_MAX_CHARS:
+                given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
+                raise LimitExceeded("DECODED_MAX_CHARS", given)
+        return token
 
-def _run(steps: tuple[Step, ...], token: str) -> str:
-    for step in steps:
-        token = step(token)
-        if len(token) > DECODED_MAX_CHARS:
-            given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
-            raise LimitExceeded("DECODED_MAX_CHARS", given)
-    return token
+    return decode
 
 
 def _step(given: Mapping[str, Any]) -> Step:
@@ -77,9 +72,8 @@ def _step(given: Mapping[str, Any]) -> Step:
 
 def _byte_level(token: str) -> str:
     """Characters that stand for bytes, if all of them do."""
-    found = _bytes_of()
     try:
-        raw = bytes([found[char] for char in token])
+        raw = bytes([_BYTES[char] for char in token])
     except KeyError:
         return token
     return raw.decode("utf-8", "replace")
@@ -110,6 +104,7 @@ def _clean(token: str) -> str:
 
 
 _LETTERS = "".join(byte_alphabet())
+_BYTES = {letter: byte for byte, letter in enumerate(_LETTERS)}
 
 
 def bytes_as_letters(raw: bytes) -> str:

@@ -6,18 +6,14 @@ They are most of what such a file holds: of Llama 3's, 280,000 lists of two stri
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from anamnesis.base.errors import LimitExceeded
-from anamnesis.base.lazy import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 import json
 import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from anamnesis.base.errors import LimitExceeded
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.formats.gguf.strings import Strings
 
 PIECE_MAX_CHARS = 1000  # Llama 2's longest has 16, Gemma's 31

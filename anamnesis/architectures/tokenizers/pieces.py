@@ -106,8 +106,7 @@ _XLM_FIRST = (
 def t5(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str, Any]]:
     """Return T5's vocabulary, and the keys of how it treats spaces and letters."""
     name = MODEL if folder.has(MODEL) else "spiece.model"
-    model = model_of(folder, name)
-    _check_unigram(folder, name, model)
+    model = _unigram_of(folder, name)
     n = len(model.pieces.texts)
     size = declared_size(config, "vocab_size", default=n)
     if size < n:
@@ -128,8 +127,7 @@ def xlm_roberta(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, 
     """Return XLM-R's vocabulary, and the keys of how it treats spaces and letters."""
     if not folder.has(_XLM_MODEL):
         return _fast(folder, config)
-    model = model_of(folder, _XLM_MODEL)
-    _check_unigram(folder, _XLM_MODEL, model)
+    model = _unigram_of(folder, _XLM_MODEL)
     n = len(model.pieces.texts)
     size = max(declared_size(config, "vocab_size", default=n), n)
     found = Vocabulary(size, str(folder.root), folder.budget)
@@ -143,9 +141,11 @@ def xlm_roberta(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, 
     )
 
 
-def _check_unigram(folder: Folder, name: str, model: SentencePieceModel) -> None:
+def _unigram_of(folder: Folder, name: str) -> SentencePieceModel:
+    model = model_of(folder, name)
     if model.model_type != UNIGRAM:
         raise UnsupportedError(f"{folder.root / name}: no unigram model, which this one must be")
+    return model
 
 
 def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str, Any]]:

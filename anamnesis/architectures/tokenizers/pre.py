@@ -54,7 +54,10 @@ def pre_tokenizer(folder: Folder, given: str | None) -> str:
     if tokenizer is None:
         name = _OF_CLASSES.get(str((folder.json(CONFIG) or {}).get("tokenizer_class")))
     else:
-        name = _agreed(_by_digest(folder, tokenizer), _by_steps(tokenizer))
+        text, names = digests()
+        ids = _ids(folder, tokenizer, text)  # None if nobody can tell
+        digest = hashlib.sha256(str(ids).encode()).hexdigest()
+        name = _agreed(None if ids is None else names.get(digest), _by_steps(tokenizer))
     if name is not None:
         return name
     raise UnsupportedError(
@@ -83,13 +86,6 @@ def digests() -> tuple[str, Mapping[str, str]]:
     """Return one text, and names of models by a SHA-256 of the ids that they make of it."""
     table = json.loads(Path(__file__).with_name("pre_digests.json").read_text(encoding="utf-8"))
     return table["text"], table["digests"]
-
-
-def _by_digest(folder: Folder, tokenizer: Mapping[str, Any]) -> str | None:
-    """Return the name of the model that makes the same ids of one text; None if nobody can tell."""
-    text, names = digests()
-    ids = _ids(folder, tokenizer, text)
-    return None if ids is None else names.get(hashlib.sha256(str(ids).encode()).hexdigest())
 
 
 def _ids(folder: Folder, tokenizer: Mapping[str, Any], text: str) -> list[int] | None:

@@ -55,8 +55,12 @@ def meaning(regex: str) -> str:
             at = count.end()
         elif regex[at] == "[":
             end = _end_of_class(regex, at + 1)
-            made.append(regex[at:] if end is None else _class(regex[at + 1 : end]))
-            at = len(regex) if end is None else end + 1
+            if end is None:
+                return "".join([*made, regex[at:]])
+            inside = regex[at + 1 : end]
+            members = "".join(sorted(set(_members(inside.removeprefix("^")))))
+            made.append(f"[{'^' if inside.startswith('^') else ''}{members}]")
+            at = end + 1
         else:
             atom = _ATOM.match(regex, at)
             assert atom is not None
@@ -73,11 +77,6 @@ def _end_of_class(regex: str, at: int) -> int | None:
             return at if regex[start:at].strip("^") else None
         at += 2 if regex[at] == "\\" else 1
     return None
-
-
-def _class(inside: str) -> str:
-    begins = "[^" if inside.startswith("^") else "["
-    return f"{begins}{''.join(sorted(set(_members(inside.removeprefix('^')))))}]"
 
 
 def _members(inside: str) -> Iterator[str]:

@@ -15,16 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import ParseError
-from anamnesis.base.lazy import np
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import Budget
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 UNIGRAM, BPE = 1, 2  # types of models
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5

@@ -28,18 +28,30 @@ def special_keys(
 ) -> dict[str, Any]:
     """Return the keys of special tokens, of what is added to text, templates and normalisers."""
     reading = _Reading(folder, names)
-    ids = _Ids(str(folder.root), n_vocab)
-    for name, text in reading.named().items():
-        ids.put(name, reading.ids.get(text))
+    ids: dict[str, int] = {}
+
+    def put(name: str, given: Any) -> None:
+        """Take an id of a name; the first that is given counts."""
+        if not isinstance(given, int):  # a list of them, say
+            return
+        if not 0 <= given < 2**32:
+            message = f"the id of the {name} token is {int(given)}"
+            raise ParseError(message, source=str(folder.root))
+        if n_vocab is None or given < n_vocab:
+            ids.setdefault(name, int(given))
+
+    for name in reading.names:
+        text = reading.token(name)
+        if text is not None:
+            put(name, reading.ids.get(text))
     inner = section(config, "text_config")
     for name in reading.names:
-        key = f"{name}_token_id"
-        given = config.get(key)
-        ids.put(name, inner.get(key) if given is None else given)
+        given = config.get(f"{name}_token_id")
+        put(name, inner.get(f"{name}_token_id") if given is None else given)
     for name, i in (fallbacks or {}).items():
-        ids.put(name, i)
+        put(name, i)
     found: dict[str, Any] = {}
-    for name, i in ids.found.items():
+    for name, i in ids.items():
         if name in ID_KEYS and name != "cls":  # which llama.cpp's converter leaves out
             found[f"tokenizer.ggml.{ID_KEYS[name]}"] = i
     for name, value in reading.add.items():
@@ -47,24 +59,6 @@ def special_keys(
             found[f"tokenizer.ggml.add_{name}_token"] = value
     found |= chat_templates(folder)
     return found | _normalizer(section(folder.json(FAST) or {}, "normalizer"))
-
-
-class _Ids:
-    """Ids by name; the first that is given counts."""
-
-    def __init__(self, source: str, n_vocab: int | None) -> None:
-        self.source = source
-        self.n_vocab = n_vocab
-        self.found: dict[str, int] = {}
-
-    def put(self, name: str, given: Any) -> None:
-        if not isinstance(given, int):  # a list of them, say
-            return
-        given = int(given)
-        if not 0 <= given < 2**32:
-            raise ParseError(f"the id of the {name} token is {given}", source=self.source)
-        if self.n_vocab is None or given < self.n_vocab:
-            self.found.setdefault(name, given)
 
 
 class _Reading:
@@ -76,7 +70,7 @@ class _Reading:
         self.tokenizer = folder.json(FAST)
         given = folder.json(CONFIG)
         self.config = dict(given) if given else None
-        self.special = {name: self._token(name) for name in ("bos", "cls", "eos", "sep")}
+        self.special = {name: self.token(name) for name in ("bos", "cls", "eos", "sep")}
         self.ids: dict[str, Any] = {}
         for token in objects((self.tokenizer or {}).get("added_tokens")):
             if isinstance(text := token.get("content"), str):
@@ -87,10 +81,6 @@ class _Reading:
             adds = (self.config or {}).get(f"add_{name}_token")
             if isinstance(adds, bool):
                 self.add.setdefault(name, adds)
-
-    def named(self) -> dict[str, str]:
-        texts = {name: self._token(name) for name in self.names}
-        return {name: text for name, text in texts.items() if text is not None}
 
     def _read_template(self, tokenizer: Mapping[str, Any]) -> None:
         for name, other in (("bos", "cls"), ("eos", "sep")):
@@ -104,11 +94,16 @@ class _Reading:
                     self.add.setdefault("bos", False)
                     self.add.setdefault("eos", False)
                 case "RobertaProcessing":
-                    self._read_roberta(step)
+                    self.add |= {"bos": True, "eos": True, "sep": True}
+                    for name, other in (("cls", "bos"), ("sep", "eos")):
+                        if not self.special[name]:
+                            given: Any = step.get(name)
+                            is_own = isinstance(given, list) and given
+                            self._set(name, given[0] if is_own else self.special[other])
                 case "TemplateProcessing":
                     self._read_steps(step)
 
-    def _token(self, name: str) -> str | None:
+    def token(self, name: str) -> str | None:
         return content((self.config or {}).get(f"{name}_token"))
 
     def _set(self, name: str, value: Any, given_as: str | None = None) -> None:
@@ -117,15 +112,6 @@ class _Reading:
             self.config[f"{given_as or name}_token"] = value
             if given_as is None:
                 self.special[name] = value
-
-    def _read_roberta(self, step: Mapping[str, Any]) -> None:
-        self.add |= {"bos": True, "eos": True, "sep": True}
-        for name, other in (("cls", "bos"), ("sep", "eos")):
-            if not self.special[name]:
-                given = step.get(name)
-                self._set(
-                    name, given[0] if isinstance(given, list) and given else self.special[other]
-                )
 
     def _read_steps(self, step: Mapping[str, Any]) -> None:
         single, pair = objects(step.get("single")), objects(step.get("pair"))
@@ -161,10 +147,9 @@ class _Reading:
         start = 1 if first and _special_at(pair[0]) == first else 0
         stop = len(pair) - 1 if last and _special_at(pair[-1]) == last else len(pair)
         pair = pair[start:stop]
-        if not pair or _sequence_at(pair[0]) != "A" or _sequence_at(pair[-1]) != "B":
-            return
+        ends = [section(step, "Sequence").get("id") for step in (*pair[:1], *pair[-1:])]
         between = pair[1:-1]
-        if not between:
+        if ends != ["A", "B"] or not between:
             return
         separator = _special_at(between[0])
         adds = bool(separator and self._is(separator, "sep", "eos") and not last)
@@ -178,10 +163,6 @@ class _Reading:
 def _special_at(step: Mapping[str, Any]) -> str | None:
     given = section(step, "SpecialToken").get("id")
     return given if isinstance(given, str) else None
-
-
-def _sequence_at(step: Mapping[str, Any]) -> Any:
-    return section(step, "Sequence").get("id")
 
 
 def _normalizer(given: Mapping[str, Any]) -> dict[str, Any]:

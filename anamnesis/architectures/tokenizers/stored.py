@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.tokenizers import tokens
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import LimitExceeded, ParseError
-from anamnesis.base.lazy import np
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import packed_array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 
@@ -119,7 +116,12 @@ class StoredVocabulary:
         return found
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        return map(_pair, self._merges)
+        """Yield merges, each parted at the first space that does not begin it, as in llama.cpp."""
+        for merge in self._merges:
+            at = merge.find(" ", 1)
+            if at < 0:
+                raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
+            yield merge[:at], merge[at + 1 :]
 
     def added(self) -> dict[int, bool]:
         """Return which tokens are looked for in a text before it is split; True if special."""
@@ -207,11 +209,3 @@ _ADDING = frozenset(
         *("tekken", "chameleon"),
     }
 )
-
-
-def _pair(merge: str) -> tuple[str, str]:
-    """Part a merge at its first space that does not begin it, as llama.cpp does."""
-    at = merge.find(" ", 1)
-    if at < 0:
-        raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
-    return merge[:at], merge[at + 1 :]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import LimitExceeded, ParseError
-from anamnesis.base.lazy import np
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
 VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has

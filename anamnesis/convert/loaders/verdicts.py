@@ -161,7 +161,7 @@ def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
 
 def lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield what llama.cpp needs and a GGUF lacks, or that it is of an image model."""
-    from anamnesis.formats.gguf.orig_shape import SHAPE_KEY
+    from anamnesis.formats.gguf.read import SHAPE_KEY
     from anamnesis.formats.gguf.values import text_of
     from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
 

@@ -32,6 +32,7 @@ _CARRIED_ITEMS = 64
 _CARRIED_STRING = 1 << 20  # bytes
 _GLANCE = 4096  # bytes of strings that a look at the first few of them reads
 _ITEM_COST = 64  # bytes that a Python object takes beside its content, about
+_CHANGED = "the file has changed since it was parsed"
 
 
 class ValueType(IntEnum):
@@ -114,11 +115,18 @@ class GgufMetadata(TypedMetadata):
         self._read: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        field = self.fields[key]
-        if field.span is None:
-            return field.value
+        kind, value, span = self.fields[key]
+        if span is None:
+            return value
         if key not in self._read:
-            self._read[key] = self._load(key, field, field.span)
+            n_bytes = span.n_bytes + span.n_items * _ITEM_COST
+            Budget(self._limits).alloc(n_bytes, f"the value of {key}")
+            raw = self._raw(span, span.n_bytes)
+            if kind is ValueType.STRING:
+                self._read[key] = raw.decode("utf-8", "surrogateescape")
+            else:
+                items = _Items(raw, span.offset, self.encoding, self._source)
+                self._read[key] = items.read(span.item_type, span.n_items, 1)
         return self._read[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -126,14 +134,6 @@ class GgufMetadata(TypedMetadata):
 
     def __len__(self) -> int:
         return len(self.fields)
-
-    def _load(self, key: str, field: HeaderField, span: Span) -> Any:
-        Budget(self._limits).alloc(span.n_bytes + span.n_items * _ITEM_COST, f"the value of {key}")
-        raw = self._raw(span, span.n_bytes)
-        if field.type is ValueType.STRING:
-            return raw.decode("utf-8", "surrogateescape")
-        items = _Items(raw, span.offset, self.encoding, self._source.name)
-        return items.read(span.item_type, span.n_items, 1)
 
     def _raw(self, span: Span, n_bytes: int) -> bytearray:
         raw = bytearray(n_bytes)
@@ -151,7 +151,7 @@ class GgufMetadata(TypedMetadata):
     def changed(self, key: str) -> ParseError:
         """Return the error for a value that is not what it was when it was stepped over."""
         span = self.fields[key].span
-        return _changed(0 if span is None else span.offset, self._source.name)
+        return self._source.error(_CHANGED, 0 if span is None else span.offset)
 
     def first(self, key: str, n: int) -> list[Any]:
         """Return the first items of an array, at most `n`, and read not much more than those."""
@@ -163,7 +163,7 @@ class GgufMetadata(TypedMetadata):
         is_string = span.item_type is ValueType.STRING
         n_bytes = min(span.n_bytes, _GLANCE) if is_string else n * SIZES[span.item_type]
         raw = self._raw(span, n_bytes)
-        items = _Items(raw, span.offset, self.encoding, self._source.name)
+        items = _Items(raw, span.offset, self.encoding, self._source)
         return items.strings(n, few=True) if is_string else items.read(span.item_type, n, 1)
 
     # --- for those who want no array -----------------------------------------------------------
@@ -213,16 +213,11 @@ _F32_MAX = 3.4028234e38
 # --- the header's part --------------------------------------------------------------------------
 
 
-def smallest_key(encoding: NumberForm) -> int:
-    """Return the least number of bytes that a key takes: an empty name, a type, a byte."""
-    return encoding.length_bytes + 4 + 1
-
-
 def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
     """Read `n_keys` keys; step over arrays and long strings."""
     fields: dict[str, HeaderField] = {}
     scanner = _FieldScanner(reader)
-    smallest = smallest_key(reader.encoding)
+    smallest = reader.encoding.smallest_key
     for _ in range(n_keys):
         reader.owed -= smallest  # this one is asked for, no longer owed
         start = reader.offset
@@ -291,8 +286,8 @@ class _FieldScanner:
         if self.n_items > GGUF_MAX_ARRAY_ITEMS:
             raise reader.exceeded(
                 "GGUF_MAX_ARRAY_ITEMS",
-                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items;"
-                f" {GGUF_MAX_ARRAY_ITEMS:,} are allowed",
+                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items",
+                GGUF_MAX_ARRAY_ITEMS,
             )
         reader.budget.items(n_items, f"the items of {key}")
         start = reader.offset
@@ -312,8 +307,8 @@ class _FieldScanner:
         if self.n_nested > GGUF_MAX_NESTED_ARRAYS:
             raise reader.exceeded(
                 "GGUF_MAX_NESTED_ARRAYS",
-                f"{key}: {self.n_nested:,} arrays in arrays;"
-                f" {GGUF_MAX_NESTED_ARRAYS:,} are allowed",
+                f"{key}: {self.n_nested:,} arrays in arrays",
+                GGUF_MAX_NESTED_ARRAYS,
             )
         smallest = 4 + reader.encoding.length_bytes
         reader.require(n, n * smallest, "arrays")
@@ -326,7 +321,7 @@ class _FieldScanner:
 class _Items:
     """The items of an array, from its bytes; they were scanned before, but a file may change."""
 
-    def __init__(self, raw: bytearray, offset: int, encoding: NumberForm, source: str) -> None:
+    def __init__(self, raw: bytearray, offset: int, encoding: NumberForm, source: Source) -> None:
         self.raw = raw
         self.offset = offset
         self.encoding = encoding
@@ -348,11 +343,8 @@ class _Items:
         if kind is ValueType.BOOL:
             wrong = next((i for i, value in enumerate(values) if value > 1), None)
             if wrong is not None:
-                raise ParseError(
-                    f"a bool is {values[wrong]}",
-                    offset=self.offset + self.pos + wrong,
-                    source=self.source,
-                )
+                at = self.offset + self.pos + wrong
+                raise self.source.error(f"a bool is {values[wrong]}", at)
             values = [value == 1 for value in values]
         self.pos += n_bytes
         return values
@@ -380,8 +372,4 @@ class _Items:
         return self.read(_TYPES[number], n, depth)
 
     def changed(self) -> ParseError:
-        return _changed(self.offset + self.pos, self.source)
-
-
-def _changed(offset: int, source: str) -> ParseError:
-    return ParseError("the file has changed since it was parsed", offset=offset, source=source)
+        return self.source.error(_CHANGED, self.offset + self.pos)

@@ -12,19 +12,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import json_table
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf import limits
-from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
-from anamnesis.formats.gguf.orig_shape import own_shapes
+from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
@@ -34,6 +34,7 @@ _HEAD_BYTES = 8  # magic and version
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
+SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _TABLE: Mapping[str, Any] = json_table(__file__)
 TYPES: dict[int, DType] = {
@@ -81,26 +82,23 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         },
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
-        shapes=own_shapes(metadata, tensors, source),
+        shapes=_own_shapes(metadata, tensors, source),
     )
 
 
 def _encoding(source: Source, head: bytes) -> NumberForm:
     if len(head) < _HEAD_BYTES:
-        raise ParseError(
+        raise source.error(
             f"{source.size} bytes are too few for a GGUF file, which starts with 24 of counts",
-            offset=len(head),
-            source=source.name,
+            len(head),
         )
     little, big = (int.from_bytes(head[_MAGIC_BYTES:], order) for order in ("little", "big"))
     big_endian = little & 0xFFFF == 0  # versions are small numbers
     version = big if big_endian else little
     if version == 0:
-        raise ParseError("there is no GGUF version 0", offset=_MAGIC_BYTES, source=source.name)
+        raise source.error("there is no GGUF version 0", _MAGIC_BYTES)
     if version > 3:
-        raise UnsupportedError(
-            f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
-        )
+        raise source.unsupported(f"GGUF version {version} is not supported; 1, 2 and 3 are")
     return NumberForm(version, big_endian)
 
 
@@ -111,15 +109,11 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
     reader.owed = 0
     n_keys = reader.length()
     if n_tensors > limits.GGUF_MAX_TENSORS:
-        raise reader.exceeded(
-            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {limits.GGUF_MAX_TENSORS:,} are allowed"
-        )
+        raise reader.exceeded("GGUF_MAX_TENSORS", f"{n_tensors:,} tensors", limits.GGUF_MAX_TENSORS)
     if n_keys > limits.GGUF_MAX_KEYS:
-        raise reader.exceeded(
-            "GGUF_MAX_KEYS", f"{n_keys:,} keys; {limits.GGUF_MAX_KEYS:,} are allowed"
-        )
-    keys_take = n_keys * smallest_key(reader.encoding)
-    tensors_take = n_tensors * _smallest_entry(reader.encoding)
+        raise reader.exceeded("GGUF_MAX_KEYS", f"{n_keys:,} keys", limits.GGUF_MAX_KEYS)
+    keys_take = n_keys * reader.encoding.smallest_key
+    tensors_take = n_tensors * reader.encoding.smallest_entry
     reader.require(n_keys, keys_take, "keys")
     reader.require(n_tensors, keys_take + tensors_take, "tensors behind the keys")
     reader.budget.items(n_tensors + n_keys, "the tensors and keys")
@@ -134,14 +128,10 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
     value = field.value
     if field.type is not ValueType.U32 or value == 0 or value & (value - 1):
         shown = field.describe() if field.span else f"the {field.describe()} {value!r}"
-        raise ParseError(
-            f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
-        )
+        raise source.error(f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}")
     if value > limits.GGUF_MAX_ALIGNMENT:
-        raise LimitExceeded(
-            "GGUF_MAX_ALIGNMENT",
-            f"{source.name}: {ALIGNMENT_KEY} is {value:,};"
-            f" {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
+        raise source.exceeded(
+            "GGUF_MAX_ALIGNMENT", f"{ALIGNMENT_KEY} is {value:,}", limits.GGUF_MAX_ALIGNMENT
         )
     return int(value)
 
@@ -160,14 +150,9 @@ class _Entry(NamedTuple):
     at: int  # where the row is
 
 
-def _smallest_entry(encoding: NumberForm) -> int:
-    """Return the least number of bytes that a tensor's row takes: no name, no dimensions."""
-    return encoding.length_bytes + 4 + 4 + 8
-
-
 def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
     form = reader.encoding
-    smallest = _smallest_entry(form)
+    smallest = form.smallest_entry
     tails = [
         struct.Struct(f"{form.order}{n}{form.length_code}IQ")
         for n in range(limits.GGUF_MAX_DIMS + 1)
@@ -183,8 +168,7 @@ def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
         n_dims = reader.u32()
         if n_dims > limits.GGUF_MAX_DIMS:
             raise reader.exceeded(
-                "GGUF_MAX_DIMS",
-                f"tensor {name!r} has {n_dims:,} dimensions; {limits.GGUF_MAX_DIMS} are allowed",
+                "GGUF_MAX_DIMS", f"tensor {name!r} has {n_dims:,} dimensions", limits.GGUF_MAX_DIMS
             )
         *layout, offset = reader.unpack(tails[n_dims])
         key = tuple(layout)
@@ -242,26 +226,21 @@ def _placed(
     for entry in sorted(entries, key=lambda e: (e.offset, e.n_bytes), reverse=True):
         name, dtype, shape, n_bytes, offset, at = entry
         if offset % alignment:
-            raise ParseError(
+            raise source.error(
                 f"tensor {name!r} has offset {offset:,}, which is not a multiple of the alignment,"
                 f" {alignment}",
-                offset=at,
-                source=source.name,
+                at,
             )
         begin = start + offset
         end = begin + n_bytes
         if end > source.size and (n_bytes or dtype.kind == "unknown"):
-            raise ParseError(
-                f"truncated: {source.size:,} of {end:,} bytes, where tensor {name!r} ends",
-                offset=at,
-                source=source.name,
+            raise source.error(
+                f"truncated: {source.size:,} of {end:,} bytes, where tensor {name!r} ends", at
             )
         if dtype.kind == "unknown":
             end = max(begin, following)
         elif n_bytes and end > following:
-            raise ParseError(
-                f"tensor {name!r} overlaps the next one", offset=begin, source=source.name
-            )
+            raise source.error(f"tensor {name!r} overlaps the next one", begin)
         if end > begin:
             following = begin
         placed[name] = StoredTensor(name, dtype, shape, end - begin, begin, source)
@@ -288,7 +267,28 @@ def _unreadable(tensors: list[StoredTensor], big_endian: bool) -> dict[str, Anam
             what = "whose blocks cannot be read from a big-endian file; make it little-endian"
         else:
             continue
-        problems[tensor.name] = UnsupportedError(
-            f"{tensor.source.name}: tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
+        problems[tensor.name] = tensor.source.unsupported(
+            f"tensor {tensor.name!r} is of GGML {tensor.dtype.name}, {what}"
         )
     return problems
+
+
+def _own_shapes(
+    metadata: GgufMetadata, tensors: Sequence[StoredTensor], source: Source
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
+    given = {key.removeprefix(SHAPE_KEY) for key in metadata if key.startswith(SHAPE_KEY)}
+    shapes = {}
+    for tensor in tensors if given else ():
+        if tensor.name not in given:
+            continue
+        key = SHAPE_KEY + tensor.name
+        shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= limits.GGUF_MAX_DIMS else None
+        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not is_shape or prod(shape) != tensor.n_elements:
+            raise source.error(
+                f"{key} must be the shape of as many values as {tensor.describe()} has, not"
+                f" {shape if is_shape else metadata.fields[key].describe()}"
+            )
+        shapes[tensor.name] = tuple(shape)
+    return shapes

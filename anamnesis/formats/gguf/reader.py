@@ -8,7 +8,6 @@ reads (their number grows with the logarithm of the counts), and never touches t
 from __future__ import annotations
 
 import struct
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
@@ -41,6 +40,16 @@ class NumberForm(NamedTuple):
         """The type of counts, lengths and dimensions, as `struct` spells it."""
         return "I" if self.version == 1 else "Q"
 
+    @property
+    def smallest_key(self) -> int:
+        """The least number of bytes that a key takes: an empty name, a type, a byte."""
+        return self.length_bytes + 4 + 1
+
+    @property
+    def smallest_entry(self) -> int:
+        """The least number of bytes that a tensor's row takes: no name, no dimensions."""
+        return self.length_bytes + 4 + 4 + 8
+
 
 class HeaderReader:
     """A cursor over a header."""
@@ -50,19 +59,13 @@ class HeaderReader:
         self.encoding = encoding
         self.budget = budget
         self.owed = 0
+        self._length = struct.Struct(encoding.order + encoding.length_code)
+        self._u32 = struct.Struct(encoding.order + "I")
         self._base = offset  # where the buffer's first byte lies in the file
         self._pos = self._end = 0  # the cursor, and the end of what was read, in the buffer
         self._buffer = memoryview(bytearray())
         single = budget.limits.max_single_alloc
         self._window = _WINDOW if single is None else min(_WINDOW, single)
-
-    @cached_property
-    def _length(self) -> struct.Struct:
-        return struct.Struct(self.encoding.order + self.encoding.length_code)
-
-    @cached_property
-    def _u32(self) -> struct.Struct:
-        return struct.Struct(self.encoding.order + "I")
 
     @property
     def offset(self) -> int:
@@ -76,13 +79,12 @@ class HeaderReader:
 
     def error(self, message: str, offset: int | None = None) -> ParseError:
         """Return an error at `offset`, by default the cursor's."""
-        return ParseError(
-            message, offset=self.offset if offset is None else offset, source=self.source.name
-        )
+        return self.source.error(message, self.offset if offset is None else offset)
 
-    def exceeded(self, limit: str, message: str) -> LimitExceeded:
+    def exceeded(self, limit: str, message: str, most: int | None = None) -> LimitExceeded:
         """Return the error for one of the permanent caps."""
-        return LimitExceeded(limit, f"{self.source.name}: {message} (at byte {self.offset:,})")
+        allowed = "" if most is None else f"; {most:,} are allowed"
+        return self.source.exceeded(limit, f"{message}{allowed} (at byte {self.offset:,})")
 
     def require(self, n: int, n_bytes: int, what: str) -> None:
         """Refuse `n` things that take at least `n_bytes` in all, if the file ends before."""
@@ -117,7 +119,7 @@ class HeaderReader:
         """Return a key or a name, which must be UTF-8 and not over `longest`, a cap's value."""
         n_bytes = self.length()
         if n_bytes > longest:
-            raise self.exceeded(limit, f"{what} of {n_bytes:,} bytes; {longest:,} are allowed")
+            raise self.exceeded(limit, f"{what} of {n_bytes:,} bytes", longest)
         self.budget.alloc(n_bytes, what)
         raw = self.raw(n_bytes)
         try:
@@ -130,7 +132,7 @@ class HeaderReader:
         n_bytes = self.length()
         if n_bytes > GGUF_MAX_STRING:
             raise self.exceeded(
-                "GGUF_MAX_STRING", f"a string of {n_bytes:,} bytes; {GGUF_MAX_STRING:,} are allowed"
+                "GGUF_MAX_STRING", f"a string of {n_bytes:,} bytes", GGUF_MAX_STRING
             )
         if n_bytes > self.left:
             raise self.error(f"a string of {n_bytes:,} bytes, of which {self.left:,} follow")
@@ -163,10 +165,9 @@ class HeaderReader:
             if not done:
                 self.string_length()  # it is too long: says so
             if self.left < 0:
-                raise ParseError(
+                raise self.source.error(
                     f"a string ends at byte {self.offset:,}, the file at {self.source.size:,}",
-                    offset=self.source.size,
-                    source=self.source.name,
+                    self.source.size,
                 )
             self._jump()
             n -= done

@@ -71,7 +71,12 @@ def typed(value: Any) -> Value:
     if isinstance(value, Mapping):
         if set(value) != {"type", "value"}:
             raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
-        return of_type(_kind(value["type"]), value["value"])
+        name = value["type"]
+        kind = _NAMES.get(name) if isinstance(name, str) else None
+        if kind is None:
+            known = [known for known in _NAMES if len(known) > 3]
+            raise ValueError(f"type must be one of {', '.join(known)}; got {name!r}")
+        return of_type(kind, value["value"])
     if isinstance(value, (list, tuple)):
         return of_type(_item_type(value), value)
     if hasattr(value, "dtype") and hasattr(value, "tolist") and not isinstance(value, type):
@@ -144,14 +149,6 @@ def of_key(key: str, value: Any, made: Callable[[Any], Value] = typed) -> Value:
 
 
 # --- from Python and from text ------------------------------------------------------------------
-
-
-def _kind(name: object) -> ValueType:
-    kind = _NAMES.get(name) if isinstance(name, str) else None
-    if kind is None:
-        known = [name for name in _NAMES if len(name) > 3]
-        raise ValueError(f"type must be one of {', '.join(known)}; got {name!r}")
-    return kind
 
 
 def _scalar_type(value: Any) -> ValueType:

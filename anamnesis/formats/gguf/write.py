@@ -79,7 +79,16 @@ class GgufWriter(Writer):
             )
         if prod([max(dim, 1) for dim in shape]) > limits.GGUF_MAX_ELEMENTS:
             return f"gguf stores at most {limits.GGUF_MAX_ELEMENTS:,} elements"
-        return _why_no_name(name, self.longest_name)
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError:
+            return "its name has half of a surrogate pair, which is no UTF-8; rename it"
+        if b"\0" in raw:
+            return "its name has a NUL, where ggml would end it; rename it"
+        if len(raw) > self.longest_name:
+            most = self.longest_name
+            return f"its name has {len(raw)} bytes, and ggml reads at most {most}; rename it"
+        return None
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
@@ -104,18 +113,6 @@ class GgufWriter(Writer):
             alignment = min(alignment, DEFAULT_ALIGNMENT)
         start = len(header) + -len(header) % alignment
         return FileLayout([(0, header)], [start + begin for begin in begins], start + end)
-
-
-def _why_no_name(name: str, longest: int) -> str | None:
-    try:
-        raw = name.encode()
-    except UnicodeEncodeError:
-        return "its name has half of a surrogate pair, which is no UTF-8; rename it"
-    if b"\0" in raw:
-        return "its name has a NUL, where ggml would end it; rename it"
-    if len(raw) > longest:
-        return f"its name has {len(raw)} bytes, and ggml reads at most {longest}; rename it"
-    return None
 
 
 def _alignment(value: Value | None) -> int:
@@ -160,21 +157,13 @@ def _table(parts: Sequence[Part], begins: Sequence[int]) -> list[bytes]:
     return rows
 
 
-_LENGTH_BYTES = 8
 _COUNT_AT, _KEYS_AT = 16, 24  # behind magic, version and the number of tensors
-_LAST_VERSION_OF_U32 = 1
 
 
 class Text(str):
     """A value as a flag has it, whose type its key may have already."""
 
     __slots__ = ()
-
-    def as_type(self, kind: ValueType) -> Any:
-        if kind is ValueType.STRING:
-            return str(self)
-        value = guessed(str(self))
-        return as_float(str(self)) if kind in FLOATS and isinstance(value, str) else value
 
 
 def read_edit(text: str) -> tuple[str, Value | Text]:
@@ -194,9 +183,9 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
     # table of tensors, are as they were.
     metadata, source = container.metadata, container.source
     assert isinstance(metadata, GgufMetadata)
-    if metadata.encoding.big_endian or metadata.encoding.version <= _LAST_VERSION_OF_U32:
-        raise UnsupportedError(
-            f"{source.name}: the header of a {container.format} file cannot be edited",
+    if metadata.encoding.big_endian or metadata.encoding.version == 1:  # of lengths of 4 bytes
+        raise source.unsupported(
+            f"the header of a {container.format} file cannot be edited",
             remedy="convert it first: to='gguf-copy' copies all tensors",
         )
     for key in {*new, *gone} & {ALIGNMENT_KEY, *SPLIT_KEYS}:
@@ -206,9 +195,8 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
     values = {key: carried(metadata, key) for key in metadata}
     keys = was[:_KEYS_AT] + b"".join(map(key_bytes, values, values.values()))
     if not was.startswith(keys):
-        raise UnsupportedError(
-            f"{source.name}: its header has values that other programs would write otherwise, and"
-            " cannot be edited"
+        raise source.unsupported(
+            "its header has values that other programs would write otherwise, and cannot be edited"
         )
     had = _keys_of_architecture(values)
     for key, given in new.items():
@@ -224,7 +212,7 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
             remedy="leave it, or set the new architecture's keys, too",
         )
     if len(values) > limits.GGUF_MAX_KEYS:
-        raise LimitExceeded("GGUF_MAX_KEYS", f"{source.name}: would have {len(values):,} keys")
+        raise source.exceeded("GGUF_MAX_KEYS", f"would have {len(values):,} keys")
     count = len(values).to_bytes(_KEYS_AT - _COUNT_AT, "little")
     head = [was[:_COUNT_AT], count, *map(key_bytes, values, values.values()), was[len(keys) :]]
     raw = b"".join(head)
@@ -235,7 +223,7 @@ def _keys_of_architecture(values: Mapping[str, Value]) -> list[str]:
     name = values.get(ARCHITECTURE_KEY)
     if name is None or name.type is not ValueType.STRING:
         return []
-    prefix = f"{name.raw[_LENGTH_BYTES:].decode(errors='replace')}."
+    prefix = f"{name.raw[_LENGTH.size :].decode(errors='replace')}."
     return [key for key in values if key.startswith(prefix)]
 
 
@@ -257,11 +245,10 @@ def _value(had: HeaderField | None, given: Any) -> Value:
     is_array = had.type is ValueType.ARRAY
     kind = had.span.item_type if is_array and had.span is not None else had.type
     if isinstance(given, Text):
-        given = given.as_type(had.type)
+        text = str(given)
+        given = text if had.type is ValueType.STRING else guessed(text)
+        if had.type in FLOATS and isinstance(given, str):
+            given = as_float(text)
     if isinstance(given, (list, tuple)) != is_array:
-        raise ValueError(f"{given!r} is no {_told(had)}, as the file has there")
+        raise ValueError(f"{given!r} is no {had.type.name.lower()}, as the file has there")
     return of_type(kind, given)
-
-
-def _told(field: HeaderField) -> str:
-    return "array" if field.type is ValueType.ARRAY else field.type.name.lower()

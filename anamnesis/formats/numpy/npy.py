@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import ALL_DTYPES, DType
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
@@ -92,20 +92,15 @@ def read_header(
     dtype, big_endian, problem = dtype_of(fields["descr"], void)
     shape = _shape(fields["shape"], source, offset, name)
     if type(fields["fortran_order"]) is not bool:
-        raise ParseError(
-            f"array {name!r}: fortran_order must be True or False",
-            offset=offset,
-            source=source.name,
-        )
+        raise source.error(f"array {name!r}: fortran_order must be True or False", offset)
     n_bytes = end - data_start
     needed = dtype.n_bytes(prod(shape))
     if not problem and needed != n_bytes:
         cut = f"truncated: {n_bytes:,} of {needed:,} bytes follow its header"
-        raise ParseError(
+        raise source.error(
             f"array {name!r} ({dtype} {list(shape)}) "
             + (cut if needed > n_bytes else f"takes {needed:,} bytes, but {n_bytes:,} follow"),
-            offset=data_start,
-            source=source.name,
+            data_start,
         )
     return NpyHeader(
         dtype,
@@ -124,27 +119,25 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
 
     def need(at: int, n: int) -> bytes:
         if at + n > end:
-            raise ParseError(
-                f"array {name!r} ends within its header", offset=end, source=source.name
-            )
+            raise source.error(f"array {name!r} ends within its header", end)
         return source.read(at, n)
 
     magic = need(offset, _HEAD_BYTES)
     version = (magic[6], magic[7])
     if not magic.startswith(NPY_MAGIC):
-        raise ParseError(f"{name!r} is not a NumPy array", offset=offset, source=source.name)
+        raise source.error(f"{name!r} is not a NumPy array", offset)
     if version not in _LENGTH_BYTES:
-        raise UnsupportedError(
-            f"{source.name}: array {name!r} is of NPY version {version[0]}.{version[1]},"
+        raise source.unsupported(
+            f"array {name!r} is of NPY version {version[0]}.{version[1]},"
             " which is not supported; 1.0, 2.0 and 3.0 are"
         )
     n_length = _LENGTH_BYTES[version]
     n_text = int.from_bytes(magic[8 : 8 + n_length], "little")
     if n_text > NPY_MAX_HEADER:
-        raise LimitExceeded(
+        raise source.exceeded(
             "NPY_MAX_HEADER",
-            f"{source.name}: the header of array {name!r} claims {n_text:,} bytes;"
-            f" {NPY_MAX_HEADER:,} are allowed",
+            f"the header of array {name!r} claims {n_text:,} bytes",
+            NPY_MAX_HEADER,
         )
     budget.alloc(n_text, f"the header of array {name!r}")
     at = offset + 8 + n_length
@@ -152,38 +145,25 @@ def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> t
     try:
         return raw.decode("utf-8" if version == (3, 0) else "latin-1"), at, at + n_text
     except UnicodeDecodeError as error:
-        raise ParseError(
-            f"the header of array {name!r} is not UTF-8",
-            offset=at + error.start,
-            source=source.name,
-        ) from None
+        raise source.error(f"the header of array {name!r} is not UTF-8", at + error.start) from None
 
 
 def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...]:
     if type(shape) is not tuple or any(type(dim) is not int for dim in shape):
-        raise ParseError(
-            f"array {name!r}: its shape is not a tuple of integers",
-            offset=offset,
-            source=source.name,
-        )
+        raise source.error(f"array {name!r}: its shape is not a tuple of integers", offset)
     if len(shape) > NPY_MAX_DIMS:
-        raise LimitExceeded(
-            "NPY_MAX_DIMS",
-            f"{source.name}: array {name!r} has {len(shape):,} dimensions;"
-            f" {NPY_MAX_DIMS} are allowed",
+        raise source.exceeded(
+            "NPY_MAX_DIMS", f"array {name!r} has {len(shape):,} dimensions", NPY_MAX_DIMS
         )
     if any(dim < 0 for dim in shape):
-        raise ParseError(
-            f"array {name!r}: its shape {list(shape)} has a negative dimension",
-            offset=offset,
-            source=source.name,
+        raise source.error(
+            f"array {name!r}: its shape {list(shape)} has a negative dimension", offset
         )
     # An empty array must not hide dimensions that nothing can hold.
     if prod(max(dim, 1) for dim in shape) > NPY_MAX_ELEMENTS:
-        raise LimitExceeded(
+        raise source.exceeded(
             "NPY_MAX_ELEMENTS",
-            f"{source.name}: array {name!r} of shape {list(shape)}; {NPY_MAX_ELEMENTS:,} elements"
-            " are allowed",
+            f"array {name!r} of shape {list(shape)}; {NPY_MAX_ELEMENTS:,} elements are allowed",
         )
     return shape
 
@@ -304,9 +284,8 @@ class _Literal:
         if text not in _CLOSING:
             raise self._error("the header lacks a value")
         if depth == NPY_MAX_DEPTH:
-            raise LimitExceeded(
-                "NPY_MAX_DEPTH",
-                f"{self._source.name}: a header nested deeper than {NPY_MAX_DEPTH}",
+            raise self._source.exceeded(
+                "NPY_MAX_DEPTH", f"a header nested deeper than {NPY_MAX_DEPTH}"
             )
         closing = _CLOSING[text]
         items: list[Any] = []
@@ -322,4 +301,4 @@ class _Literal:
         return tuple(items) if comma or len(items) != 1 else items[0]  # as Python reads (3)
 
     def _error(self, message: str) -> ParseError:
-        return ParseError(message, offset=self._start + self._pos, source=self._source.name)
+        return self._source.error(message, self._start + self._pos)

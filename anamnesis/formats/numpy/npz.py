@@ -12,13 +12,13 @@ import os
 from typing import Any
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.errors import AnamnesisError, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.magic import NPY_MAGIC
-from anamnesis.formats.numpy.npy import NpyHeader, read_header
+from anamnesis.formats.numpy.npy import read_header
 from anamnesis.formats.zip.members import ZipDirectory
 from anamnesis.sources.altered import swapped
 from anamnesis.sources.strided import Strips, column_major, strided
@@ -41,10 +41,8 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
             continue
         name = entry.name.removesuffix(_ENDING)
         if name in arrays.tensors:
-            raise ParseError(
-                f"members {name!r} and {name + _ENDING!r} both name one array",
-                offset=entry.header_offset,
-                source=directory.source.name,
+            raise directory.source.error(
+                f"members {name!r} and {name + _ENDING!r} both name one array", entry.header_offset
             )
         inner, start = directory.locate(entry, checked=True)
         n, is_array = len(NPY_MAGIC), entry.name.endswith(_ENDING)
@@ -81,15 +79,19 @@ class _Arrays:
     def add(self, name: str, source: Source, start: int, end: int) -> None:
         """Read the header of an array that lies at `start` to `end` of a source."""
         header = read_header(source, start, end, name, self._budget, self._void)
+        dtype, shape, n_bytes, start = header.dtype, header.shape, header.n_bytes, header.data_start
+        self._n_column_major += header.column_major
+        self._n_big_endian += header.big_endian
         if header.problem:
             what, _, remedy = header.problem.partition("; ")
             self._refuse(name, f"holds {what}", remedy)
-        self._n_column_major += header.column_major
-        self._n_big_endian += header.big_endian
-        source, start = self._row_major(header, source)
-        self.tensors[name] = StoredTensor(
-            name, header.dtype, header.shape, header.n_bytes, start, source
-        )
+        elif header.big_endian:
+            number = dtype.block_bytes // 2 if dtype.kind == "complex" else dtype.block_bytes
+            source = swapped(source, start, start + n_bytes, number)
+        if header.column_major and not header.problem:
+            order = column_major(shape)
+            source, start = strided(source, start, shape, order, dtype.block_bytes, self._strips)
+        self.tensors[name] = StoredTensor(name, dtype, shape, n_bytes, start, source)
 
     def add_foreign(self, name: str, source: Source, start: int, n_bytes: int) -> None:
         dtype = DType("no array", 0, None, "no array", "unknown", 1, 0)
@@ -97,23 +99,9 @@ class _Arrays:
         self.tensors[name] = StoredTensor(name, dtype, (), n_bytes, start, source)
 
     def _refuse(self, name: str, why: str, remedy: str = "") -> None:
-        self._unreadable[name] = UnsupportedError(
-            f"{self._file.name}: array {name!r} {why}", remedy=remedy or None
+        self._unreadable[name] = self._file.unsupported(
+            f"array {name!r} {why}", remedy=remedy or None
         )
-
-    def _row_major(self, header: NpyHeader, source: Source) -> tuple[Source, int]:
-        """Return a source of an array's bytes as they are wanted: little-endian and row-major."""
-        start = header.data_start
-        if header.problem:
-            return source, start
-        width = header.dtype.block_bytes
-        if header.big_endian:
-            number = width // 2 if header.dtype.kind == "complex" else width
-            source = swapped(source, start, start + header.n_bytes, number)
-        if not header.column_major:
-            return source, start
-        shape = header.shape
-        return strided(source, start, shape, column_major(shape), width, self._strips)
 
     def container(self, form: str, facts: dict[str, Any]) -> Container:
         facts = {

@@ -20,10 +20,9 @@ from anamnesis.base.stored import Part
 from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.magic import NPY_MAGIC
 from anamnesis.formats.numpy.npy import KINDS, NPY_MAX_DIMS, NPY_MAX_ELEMENTS
-from anamnesis.formats.zip.directory import LARGE
+from anamnesis.formats.zip.directory import LARGE, UTF8
 from anamnesis.formats.zip.write import (
     LOCAL_BYTES,
-    UTF8,
     ZIPFILE,
     Member,
     directory,
@@ -86,7 +85,20 @@ class NpzWriter(_NumpyWriter):
         self._directory_at = 0
 
     def refuses(self, part: Part) -> str | None:
-        return super().refuses(part) or _why_no_name(part.name)
+        why = super().refuses(part)
+        if why is not None:
+            return why
+        try:
+            raw = part.name.encode()
+        except UnicodeEncodeError:
+            return "its name has half of a surrogate pair, which no archive may; rename it"
+        if b"\0" in raw:
+            return "its name has a NUL, where numpy would end it; rename it"
+        if len(raw) > _LONGEST_NAME:
+            return f"its name has {len(raw):,} bytes; an archive has room for {_LONGEST_NAME:,}"
+        if _ESCAPES.match(part.name):
+            return "who unpacks the archive would write outside of the folder for it; rename it"
+        return None
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
@@ -133,20 +145,6 @@ class NpzWriter(_NumpyWriter):
             patches.append((member.offset, local))
         end = directory(ZIPFILE, self._members, crcs, self._directory_at)
         return [*patches, (self._directory_at, end)]
-
-
-def _why_no_name(name: str) -> str | None:
-    try:
-        raw = name.encode()
-    except UnicodeEncodeError:
-        return "its name has half of a surrogate pair, which no archive may; rename it"
-    if b"\0" in raw:
-        return "its name has a NUL, where numpy would end it; rename it"
-    if len(raw) > _LONGEST_NAME:
-        return f"its name has {len(raw):,} bytes; an archive has room for {_LONGEST_NAME:,}"
-    if _ESCAPES.match(name):
-        return "who unpacks the archive would write outside of the folder for it; rename it"
-    return None
 
 
 # How the header of an array says its dtype, by our name of that.

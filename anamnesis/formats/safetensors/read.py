@@ -21,7 +21,7 @@ from operator import attrgetter
 
 import anamnesis._parse as _parse
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -54,33 +54,27 @@ def _pattern(pattern: bytes) -> re.Pattern[bytes]:
 def parse(source: Source, head: bytes, budget: Budget) -> Container:
     """Read the header of a safetensors file, and nothing else; `head` is its first 8 bytes."""
     if source.size < LENGTH_BYTES:
-        raise ParseError(
-            f"{source.size} bytes are too few for safetensors, which starts with 8 of length",
-            offset=0,
-            source=source.name,
+        raise source.error(
+            f"{source.size} bytes are too few for safetensors, which starts with 8 of length", 0
         )
     n_header = int.from_bytes(head, "little")
     if n_header > SAFETENSORS_MAX_HEADER:
-        raise LimitExceeded(
+        raise source.exceeded(
             "SAFETENSORS_MAX_HEADER",
-            f"{source.name}: the header claims {n_header:,} bytes, "
-            f"the format allows {SAFETENSORS_MAX_HEADER:,}",
+            f"the header claims {n_header:,} bytes, the format allows {SAFETENSORS_MAX_HEADER:,}",
         )
     if n_header > source.size - LENGTH_BYTES:
-        raise ParseError(
+        raise source.error(
             f"truncated within the header: {source.size:,} of at least"
             f" {LENGTH_BYTES + n_header:,} bytes; or not safetensors",
-            offset=0,
-            source=source.name,
+            0,
         )
     budget.alloc(n_header, "the header")
     raw = source.read(LENGTH_BYTES, n_header)
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ParseError(
-            "the header is not UTF-8", offset=LENGTH_BYTES + error.start, source=source.name
-        ) from None
+        raise source.error("the header is not UTF-8", LENGTH_BYTES + error.start) from None
     scanner = _HeaderScanner(raw, source, budget, data_start=LENGTH_BYTES + n_header)
     tensors, metadata = scanner.scan()
     _check_tiling(tensors, source, LENGTH_BYTES + n_header)
@@ -100,17 +94,14 @@ def _check_tiling(tensors: Mapping[str, StoredTensor], source: Source, data_star
             what = (
                 "overlaps the previous tensor" if tensor.offset < end else "leaves a gap before it"
             )
-            raise ParseError(
-                f"tensor {tensor.name!r} {what}", offset=tensor.offset, source=source.name
-            )
+            raise source.error(f"tensor {tensor.name!r} {what}", tensor.offset)
         end += tensor.n_bytes
     if end != source.size:
-        raise ParseError(
+        raise source.error(
             f"truncated: {source.size:,} of {end:,} bytes"
             if end > source.size
             else f"{source.size - end:,} bytes after the last tensor belong to none",
-            offset=min(end, source.size),
-            source=source.name,
+            min(end, source.size),
         )
 
 
@@ -196,7 +187,7 @@ class _HeaderScanner:
 
     def error(self, message: str, pos: int | None = None) -> ParseError:
         offset = LENGTH_BYTES + (self.pos if pos is None else pos)
-        return ParseError(message, offset=offset, source=self.source.name)
+        return self.source.error(message, offset)
 
     def take(self, pattern: bytes) -> bytes | None:
         """Step over what the pattern matches here, and return it."""
@@ -283,9 +274,8 @@ class _HeaderScanner:
 
     def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
         if text.count(b",") >= SAFETENSORS_MAX_DIMS:
-            raise LimitExceeded(
-                "SAFETENSORS_MAX_DIMS",
-                f"{self.source.name}: tensor {name!r} has a {key} that is too long",
+            raise self.source.exceeded(
+                "SAFETENSORS_MAX_DIMS", f"tensor {name!r} has a {key} that is too long"
             )
         found = _pattern(_INTEGERS).fullmatch(text)
         if found is None:
@@ -336,9 +326,8 @@ class _HeaderScanner:
                 self.pos += 1
                 closers.append(b"}" if mark == b"{" else b"]")
                 if len(closers) > SAFETENSORS_MAX_DEPTH:
-                    raise LimitExceeded(
-                        "SAFETENSORS_MAX_DEPTH",
-                        f"{self.source.name}: the header is nested too deeply",
+                    raise self.source.exceeded(
+                        "SAFETENSORS_MAX_DEPTH", "the header is nested too deeply"
                     )
                 if self.peek() != closers[-1]:
                     self.skip_key(closers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import re
 import struct
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -50,7 +50,7 @@ def parse_other(source: Source, head: bytes, budget: Budget) -> None:
     ends = (tensor.offset + tensor.n_bytes for tensor in container.tensors.values())
     end = max(ends, default=container.header_bytes)
     if source.size > end + -end % container.facts["alignment"]:
-        raise ParseError("bytes follow the last tensor", offset=end, source=source.name)
+        raise source.error("bytes follow the last tensor", end)
 
 
 def data_of_array(source: Source, start: int, end: int, name: str, budget: Budget) -> int | None:
@@ -58,10 +58,15 @@ def data_of_array(source: Source, start: int, end: int, name: str, budget: Budge
     header = read_header(source, start, end, name, budget)
     if not header.problem:
         return None
-    descr = header.descr
-    if _has_no_objects(descr) and _is_whole(descr, header.shape, header.n_bytes):
-        return None
-    return header.data_start
+    if not _has_no_objects(header.descr):
+        return header.data_start
+    from numpy.lib.format import descr_to_dtype
+
+    try:
+        n_expected = descr_to_dtype(header.descr).itemsize * prod(header.shape)
+    except (TypeError, ValueError):
+        return header.data_start
+    return None if n_expected == header.n_bytes else header.data_start
 
 
 def _has_no_objects(descr: Any) -> bool:
@@ -73,19 +78,6 @@ def _has_no_objects(descr: Any) -> bool:
     return isinstance(descr, list) and all(
         isinstance(field, tuple) and len(field) > 1 and _has_no_objects(field[1]) for field in descr
     )
-
-
-def _is_whole(descr: Any, shape: tuple[int, ...], n_bytes: int) -> bool:
-    """Return whether the data of an array is as long as its header says."""
-    from numpy.lib.format import descr_to_dtype
-
-    try:
-        n_expected = descr_to_dtype(descr).itemsize
-    except (TypeError, ValueError):
-        return False
-    for dim in shape:
-        n_expected *= dim
-    return n_expected == n_bytes
 
 
 def is_document(source: Source) -> bool:

@@ -62,8 +62,8 @@ class PickleScan:
     @property
     def verdict(self) -> str:
         """The worst verdict of its globals; malformed is not safe."""
-        found = [g.verdict for g in self.globals]
-        return _worst([*found, UNKNOWN] if self.malformed else found)
+        found = [g.verdict for g in self.globals] + ([UNKNOWN] if self.malformed else [])
+        return max(found, key=_VERDICTS.index, default=SAFE)
 
 
 @dataclass(slots=True, repr=False)
@@ -83,8 +83,8 @@ class Scan:
     @property
     def verdict(self) -> str:
         """The worst verdict of its pickles; what was not looked into is not safe."""
-        found = [p.verdict for p in self.pickles]
-        return _worst([*found, UNKNOWN] if self.problems else found)
+        found = [p.verdict for p in self.pickles] + ([UNKNOWN] if self.problems else [])
+        return max(found, key=_VERDICTS.index, default=SAFE)
 
     @property
     def notes(self) -> list[str]:
@@ -135,11 +135,6 @@ class Scan:
             yield f"  {note}"
         if not self.pickles and not self.problems:
             yield "  no pickle in it"
-
-
-def _worst(verdicts: list[str]) -> str:
-    """Return the verdict that counts for all; safe if there is none."""
-    return max(verdicts, key=_VERDICTS.index, default=SAFE)
 
 
 def _cut(line: str) -> str:

@@ -113,14 +113,6 @@ def _args(*checks: Check, least: int | None = None) -> Check:
     )
 
 
-def _each(check: Check) -> Check:
-    return lambda args: all(map(check, args))
-
-
-def _anything(args: Any) -> bool:
-    return True
-
-
 _LOOKED_UP = {"append", "extend", "add", "__setstate__"}  # by opcodes, which call what they find
 _ENCODINGS = ("latin1", "latin-1", "utf-8")
 _KIND = re.compile(r"[<>=|]?[?biufcmMOSUV][0-9]{0,9}")
@@ -185,7 +177,7 @@ _BUILTINS = {
 }
 _PATHS = dict.fromkeys(
     ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"),
-    Role(_each(_text)),
+    Role(lambda args: all(map(_text, args))),
 )
 _MAPPING = Role(_args(_items, least=0), _attributes)
 _MULTIARRAY = {
@@ -197,7 +189,7 @@ _DATACLASS = Role(
     _args(_int, least=0),  # of an enumeration's member
     lambda made: all(type(state) is tuple for state in made.states) or _attributes(made),
 )
-_REBUILDS = Role(_anything)  # torch.load(weights_only=True) calls them with anything, too
+_REBUILDS = Role(lambda args: True)  # torch.load(weights_only=True) calls them with anything, too
 
 HARMLESS: dict[str, dict[str, Role]] = {
     "__builtin__": _BUILTINS,
@@ -215,7 +207,8 @@ HARMLESS: dict[str, dict[str, Role]] = {
         "deque": Role(_args(_items, _either(_int, _is(type(None))), least=0)),
     },
     "datetime": dict.fromkeys(
-        ("date", "datetime", "time", "timedelta", "timezone"), Role(_each(_moment))
+        ("date", "datetime", "time", "timedelta", "timezone"),
+        Role(lambda args: all(map(_moment, args))),
     ),
     "decimal": {"Decimal": Role(_args(_text))},
     "pathlib": _PATHS,
@@ -260,5 +253,5 @@ def role_of(module: str, name: str) -> Role | None:
     if module == "torch._utils":
         return _REBUILDS
     if module.startswith("torchao."):
-        return Role(_anything, _attributes)
+        return Role(lambda args: True, _attributes)
     return _OTHERS.get(module, {}).get(name, Role())

@@ -89,17 +89,17 @@ class Flattened:
         self._visit(1 + len(name or "") // _NAME_BYTES)
         kind = type(value)
         if kind is TorchTensor or kind is Refused:
-            self._add(self.tensors, _called(name, "tensor"), value)
+            self.add(self.tensors, _called(name, "tensor"), value)
             if self._attributes and id(value) in self._attributes and id(value) not in self._open:
                 self._walk_container(value, name)
         elif kind is Storage:
-            self._add(self.tensors, _called(name, "storage"), whole(value))
+            self.add(self.tensors, _called(name, "storage"), whole(value))
         elif kind is Wrapper:
             self._walk_wrapper(value, _called(name, "tensor"))
         elif kind in SCALARS or isinstance(value, Global):
-            self._add(self.others, _called(name, "value"), plain(value))
+            self.add(self.others, _called(name, "value"), plain(value))
         elif id(value) in self._open:
-            self._add(self.others, _called(name, "value"), "(refers to its own container)")
+            self.add(self.others, _called(name, "value"), "(refers to its own container)")
         else:
             self._walk_container(value, name)
 
@@ -112,10 +112,10 @@ class Flattened:
             self.spent.append(made.state)
             found = dtensor.read(made)
             if isinstance(found, Refused):
-                self._add(self.tensors, name, found)
+                self.add(self.tensors, name, found)
                 return
             local, self.sharded[name] = found
-            self._add(self.tensors, name, local)
+            self.add(self.tensors, name, local)
             return
         from anamnesis.formats.torch import torchao
 
@@ -125,12 +125,12 @@ class Flattened:
         else:
             flat = torchao.read(made, self._visit)
         if isinstance(flat, Refused):
-            self._add(self.tensors, name, flat)
+            self.add(self.tensors, name, flat)
             return
         head, dot, last = name.rpartition(".")
         for part, tensor in flat.tensors.items():
-            self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
-        self._add(self.others, name, flat.text)
+            self.add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
+        self.add(self.others, name, flat.text)
         self.described[name] = flat.described
 
     def _walk_container(self, value: Any, name: str | None) -> None:
@@ -140,7 +140,7 @@ class Flattened:
         kind = type(value)
         if kind is dict:
             if not value and name is not None:
-                self._add(self.others, name, "{}")
+                self.add(self.others, name, "{}")
             self._walk_pairs(value.items(), name)
         elif kind is Call:
             self._walk_call(value, name)
@@ -197,7 +197,7 @@ class Flattened:
             self._budget.items(len(items), "the values")
             self._charge(NUMBER + SLOT * len(items) + 2 * NUMBER * n_made, "a list of values")
             self._tell(value_cost(items))
-            self._add(self.others, _called(name, "value"), plain_list(items, kinds), is_given=True)
+            self.add(self.others, _called(name, "value"), plain_list(items, kinds), is_given=True)
             return
         self._foresee(len(items))
         for i, item in enumerate(items):
@@ -211,14 +211,14 @@ class Flattened:
                 array = self._arrays.get(id(made))
                 if array is None:
                     array = self._arrays[id(made)] = self._read(read_array, made, name)
-                self._add(self.tensors, _called(name, "array"), array)
+                self.add(self.tensors, _called(name, "array"), array)
                 for part in array.parts if type(array) is Refused else ():
                     if type(part) is list:  # of objects, which are not read, but what is in them
                         self._walk_items(part, self._joined(name, "items"))
                 return
             value = self._read(read_value, made, name)
             if value is not None:
-                self._add(self.others, _called(name, "value"), plain(value))
+                self.add(self.others, _called(name, "value"), plain(value))
                 return
         self._walk_object(made, name)
 
@@ -238,7 +238,7 @@ class Flattened:
 
                 if is_array(made):
                     lost = Refused("a NumPy array without a name")
-                    self._add(self.tensors, f"(array {n_lost})", lost)
+                    self.add(self.tensors, f"(array {n_lost})", lost)
                     n_lost += 1
 
     def _walk_object(self, made: Call, name: str | None) -> None:
@@ -253,7 +253,7 @@ class Flattened:
             value = f"({in_words(made.function)})"
             if len(made.args) == 1 and type(made.args[0]) in SCALARS:  # as a member of an enum is
                 value = plain(made.args[0])
-            self._add(self.others, _called(name, "value"), value)
+            self.add(self.others, _called(name, "value"), value)
         inner = self._joined(name, "args") if states or made.items or made.pairs else name
         for part, value in parts:
             self.walk(value, self._joined(inner, part))
@@ -292,9 +292,7 @@ class Flattened:
     def _joined(self, name: str | None, text: str) -> str:
         return text if name is None else f"{name}.{text}"
 
-    def _add(
-        self, leaves: dict[str, Any], name: str, value: Any, *, is_given: bool = False
-    ) -> None:
+    def add(self, leaves: dict[str, Any], name: str, value: Any, *, is_given: bool = False) -> None:
         is_given = is_given or leaves is not self.others
         self._tell(text_cost(name) + (0 if is_given else value_cost(value)))
         if name in self.tensors or name in self.others:
@@ -302,9 +300,6 @@ class Flattened:
         self._budget.items(1, "the values")
         self._charge(_LEAF + text_cost(name), "a name")
         leaves[name] = value
-
-    def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
-        self._add(self.tensors, name, tensor)
 
     def _charge(self, n_bytes: int, what: str) -> None:
         """Account for what a leaf takes, together with the values of the pickle."""

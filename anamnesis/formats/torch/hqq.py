@@ -34,7 +34,11 @@ def as_parts(tensors: dict[str, Any], others: dict[str, Any]) -> None:
         module = codes.removesuffix(CODES)
         if f"{module}nbits" not in tensors:
             _move(f"{module}meta.", module, tensors, others)
-            _encode(module, tensors, others)
+            for name in [f"{module}{nested}{key}" for nested in _NESTED for key in _SETTINGS]:
+                made = _encoded(others[name]) if name in others and name not in tensors else None
+                if made is not None:
+                    tensors[name] = made
+                    del others[name]
 
 
 def _move(head: str, to: str, tensors: dict[str, Any], others: dict[str, Any]) -> None:
@@ -53,16 +57,6 @@ def _move(head: str, to: str, tensors: dict[str, Any], others: dict[str, Any]) -
                 old, new = (f"{place}{nested}{part}" for place in (head, to))
                 if old in values and new not in values:
                     values[new] = values.pop(old)
-
-
-def _encode(module: str, tensors: dict[str, Any], others: dict[str, Any]) -> None:
-    for nested in _NESTED:
-        for setting in _SETTINGS:
-            name = f"{module}{nested}{setting}"
-            made = _encoded(others[name]) if name in others and name not in tensors else None
-            if made is not None:
-                tensors[name] = made
-                del others[name]
 
 
 def _encoded(value: Any) -> PickledArray | None:

@@ -8,9 +8,9 @@ Storages are little-endian on every system: torch's writer sees to that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container
@@ -22,7 +22,7 @@ from anamnesis.formats.pickle.machine import (
     PickleMachine,
     TruncatedPickle,
 )
-from anamnesis.formats.pickle.nodes import Global, in_words
+from anamnesis.formats.pickle.nodes import in_words
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
 from anamnesis.formats.torch.read import container_of, kind_of, storage_id
@@ -94,9 +94,8 @@ class PickleStream:
         if self._start + len(self._data) >= self.source.size:
             return False
         if have >= self.most_bytes:
-            raise LimitExceeded(
-                "PICKLE_MAX_BYTES",
-                f"{self.source.name}: a pickle of more than {self.most_bytes:,} bytes",
+            raise self.source.exceeded(
+                "PICKLE_MAX_BYTES", f"a pickle of more than {self.most_bytes:,} bytes"
             )
         wanted = min(max(_FIRST_WINDOW, have * _GROWTH), self.source.size - self.pos)
         self.budget.alloc(wanted - have, "a pickle")
@@ -121,7 +120,7 @@ def end_of_storages(
         for persistent_id in saved:
             file._storage(persistent_id)
     except (TypeError, ValueError) as error:
-        raise ParseError(str(error), offset=pos, source=source.name) from None
+        raise source.error(str(error), pos) from None
     return max((p.offset + p.n_bytes for p in file._places(keys).values()), default=pos)
 
 
@@ -131,27 +130,23 @@ class _LegacyFile:
     def __init__(self, source: Source, budget: Budget, allow_foreign: bool) -> None:
         self.source = source
         self.budget = budget
-        self.allow_foreign = allow_foreign
+        self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
         self.stream = PickleStream(source, budget)
         self.storages: dict[str, Storage] = {}  # whole ones, as the pickle declares them
 
-    def _find_global(self, module: str, name: str) -> Global:
-        return find_torch_global(module, name, allow_foreign=self.allow_foreign)
-
-    def _nothing(self, saved: Any) -> Any:
-        raise TypeError("a persistent id is not expected here")
-
     def _next(self) -> Any:
-        return self.stream.load(self._find_global, self._nothing)
+        def nothing(saved: Any) -> Any:
+            raise TypeError("a persistent id is not expected here")
+
+        return self.stream.load(self._find_global, nothing)
 
     def container(self) -> Container:
         if self._next() != TORCH_MAGIC:
-            raise ParseError("not a PyTorch file", offset=0, source=self.source.name)
+            raise self.source.error("not a PyTorch file", 0)
         protocol = self._next()
         if protocol != _PROTOCOL:
-            raise UnsupportedError(
-                f"{self.source.name}: version {in_words(protocol)} of torch's old format;"
-                f" {_PROTOCOL} is read here"
+            raise self.source.unsupported(
+                f"version {in_words(protocol)} of torch's old format; {_PROTOCOL} is read here"
             )
         self._next()  # sys_info, which torch does not look at either
         value = self.stream.load(self._find_global, self._storage)
@@ -163,7 +158,7 @@ class _LegacyFile:
         def locate(storage: Storage) -> Place:
             if storage.key not in places:
                 what = f"storage {storage.key!r} is referred to, but not stored"
-                raise ParseError(what, source=self.source.name)
+                raise self.source.error(what)
             located.add(storage.key)
             return places[storage.key]
 
@@ -187,25 +182,17 @@ class _LegacyFile:
         given = storage_from(kind, key, n_elements)
         whole = self.storages.setdefault(given.key, given)
         if whole != given:
-            raise ParseError(
-                f"storage {whole.key!r} is declared inconsistently", source=self.source.name
-            )
-        view = rest[0] if rest else None
-        return whole if view is None else self._view(whole, view)
-
-    def _view(self, whole: Storage, view: Any) -> Storage:
-        if (
-            type(view) is not tuple
-            or len(view) != 3
-            or any(type(n) is not int or n < 0 for n in view[1:])
-        ):
-            raise ParseError("a malformed view of a storage", source=self.source.name)
+            raise self.source.error(f"storage {whole.key!r} is declared inconsistently")
+        view: Any = rest[0] if rest else None
+        if view is None:
+            return whole
+        is_view = type(view) is tuple and len(view) == 3
+        if not is_view or any(type(n) is not int or n < 0 for n in view[1:]):
+            raise self.source.error("a malformed view of a storage")
         item = 1 if whole.dtype is None else item_bytes(whole.dtype)
         start, n_bytes = (n * item for n in view[1:])
         if start + n_bytes > whole.n_bytes:
-            raise ParseError(
-                f"a view runs past the end of storage {whole.key!r}", source=self.source.name
-            )
+            raise self.source.error(f"a view runs past the end of storage {whole.key!r}")
         return whole._replace(start=start, n_bytes=n_bytes)
 
     def _counts(self, keys: list[Any]) -> Iterator[tuple[int, int]]:
@@ -221,7 +208,7 @@ class _LegacyFile:
     def _places(self, keys: Any) -> dict[str, Place]:
         """Walk over the storages, each of which begins with its number of elements."""
         if type(keys) is not list:
-            raise ParseError("the keys of the storages must be a list", source=self.source.name)
+            raise self.source.error("the keys of the storages must be a list")
         places: dict[str, Place] = {}
         pos = self.stream.pos
         self.source.prefetch(self._counts(keys))
@@ -229,29 +216,26 @@ class _LegacyFile:
             key = key.decode("latin-1") if type(key) is bytes else key
             storage = self.storages.get(key) if type(key) is str else None
             if storage is None or key in places:
-                raise ParseError(
+                raise self.source.error(
                     f"storage {in_words(key)} is stored, but nothing refers to it"
                     if storage is None
                     else f"storage {key!r} is stored twice",
-                    offset=pos,
-                    source=self.source.name,
+                    pos,
                 )
             n_elements = int.from_bytes(self.source.read(pos, _COUNT_BYTES), "little", signed=True)
             item = 1 if storage.dtype is None else item_bytes(storage.dtype)
             if n_elements * item != storage.n_bytes:
-                raise ParseError(
+                raise self.source.error(
                     f"storage {key!r} has {n_elements:,} elements, but the pickle says"
                     f" {storage.n_bytes // item:,}",
-                    offset=pos,
-                    source=self.source.name,
+                    pos,
                 )
             pos += _COUNT_BYTES
             if pos + storage.n_bytes > self.source.size:
-                raise ParseError(
+                raise self.source.error(
                     f"truncated: {self.source.size:,} of at least {pos + storage.n_bytes:,} bytes"
                     f" (storage {key!r} ends there)",
-                    offset=self.source.size,
-                    source=self.source.name,
+                    self.source.size,
                 )
             places[key] = Place(self.source, pos, storage.n_bytes)
             pos += storage.n_bytes

@@ -6,6 +6,7 @@ one that takes dtype and bytes. The dtype is a call of `numpy.dtype`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -27,23 +28,15 @@ _MASKED = {("numpy.ma.core", "_mareconstruct")}
 _ARRAYS = _RECONSTRUCT | _FROM_BUFFER | _MASKED
 
 
+@dataclass(eq=False)
 class PickledArray:
     """An array whose bytes were in a pickle; strides are in elements."""
 
-    def __init__(
-        self,
-        dtype: DType,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        raw: bytes,
-        *,
-        big_endian: bool,
-    ) -> None:
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.raw = raw
-        self.big_endian = big_endian
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    raw: bytes
+    big_endian: bool
 
     def bytes_of(self, file: Source, strips: Strips) -> tuple[Source, int]:
         """Return a source of its bytes, row-major and little-endian, and where in it they begin."""

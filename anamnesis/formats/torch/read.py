@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
-from anamnesis.formats.pickle.nodes import Global, text_cost
+from anamnesis.formats.pickle.nodes import Builder, Global, text_cost
 from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.flatten import Flattened, flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
@@ -99,9 +99,9 @@ def container_of(
 def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
     """Return a member that is a pickle."""
     if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
-        raise LimitExceeded(
+        raise directory.source.exceeded(
             "PICKLE_MAX_RATIO",
-            f"{directory.source.name}: the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
+            f"the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
             f" than {PICKLE_MAX_RATIO} times the {entry.n_compressed:,} that it takes",
         )
     return directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
@@ -174,26 +174,19 @@ class _Archive:
         self.directory = directory
         self.source = directory.source
         self.budget = budget
-        self._find_global = partial(find_torch_global, allow_foreign=allow_foreign)
-        self.folder = self._folder(pickles)
-        self.is_script = self.folder + _CONSTANTS in directory.entries
+        self._find_global: FindGlobal = partial(find_torch_global, allow_foreign=allow_foreign)
+        if len(pickles) > 1:
+            raise self.source.error(f"more than one pickle: {', '.join(sorted(pickles)[:3])}")
+        # The one folder that all members are in, with its slash, if there is one.
+        self.folder = folder = pickles[0].removesuffix(_PICKLE)
+        entries = directory.entries
+        if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
+            stranger = next(name for name in entries if not name.startswith(folder))
+            raise self.source.error(f"member {stranger!r} lies outside the folder of {pickles[0]}")
+        self.is_script = folder + _CONSTANTS in entries
         self.storage_folders = ("data/", "constants/") if self.is_script else ("data/",)
         self.located: set[str] = set()  # the members that are storages of tensors
         self.header_bytes = 0
-
-    def _folder(self, pickles: list[str]) -> str:
-        """Return the one folder that all members are in, with its slash, if there is one."""
-        entries = self.directory.entries
-        if len(pickles) > 1:
-            raise self._error(f"more than one pickle: {', '.join(sorted(pickles)[:3])}")
-        folder = pickles[0].removesuffix(_PICKLE)
-        if not (min(entries).startswith(folder) and max(entries).startswith(folder)):
-            stranger = next(name for name in entries if not name.startswith(folder))
-            raise self._error(f"member {stranger!r} lies outside the folder of {pickles[0]}")
-        return folder
-
-    def _error(self, message: str) -> ParseError:
-        return ParseError(message, source=self.source.name)
 
     def container(self) -> Container:
         value, machine = self._load(_PICKLE, "data/")
@@ -203,13 +196,13 @@ class _Archive:
             constants = flatten({"CONSTANTS": stored}, self.source.name, self.budget, machine)
             for name, tensor in constants.tensors.items():
                 number = name.removeprefix("CONSTANTS.")
-                flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
+                flattened.add(flattened.tensors, f"CONSTANTS.c{number}", tensor)
         entry = self.directory.entries.get(f"{self.folder}byteorder")
         order = b"little"
         if entry is not None:
             order = self.directory.read(entry, _MAX_ORDER, "PTH_MAX_BYTEORDER", crc_optional=True)
         if order not in (b"little", b"big"):
-            raise self._error(f"byteorder is {order!r}, not little or big")
+            raise self.source.error(f"byteorder is {order!r}, not little or big")
         return container_of(
             "TorchScript archive" if self.is_script else kind_of(value),
             flattened,
@@ -235,29 +228,23 @@ class _Archive:
         name = f"{self.source.name}: {entry.name}"
         data = read_pickle(self.directory, entry)
         self.header_bytes += len(data)
-        find = partial(self._find_script_global, name) if self.is_script else self._find_global
+        find = self._find_global
+        if self.is_script:
+            find = partial(_find_script_global, find, name)
         machine = TorchMachine(data, find, self.budget, name, storages, may_retype=self.is_script)
         value = machine.load()
         if machine.pos != len(data):
             raise ParseError("bytes follow the pickle", offset=machine.pos, source=name)
         return value, machine
 
-    def _find_script_global(self, where: str, module: str, name: str) -> Global:
-        """Find the classes of TorchScript too: they are code in the archive, which is never run."""
-        if module == "__torch__" or module.startswith("__torch__."):
-            return Global(module, name)
-        if module == "torch.jit._pickle":
-            return _script_global(name, where)
-        return self._find_global(module, name)
-
     def _locate(self, storage: Storage) -> Place:
         entry = self.directory.entries.get(self.folder + storage.key)
         if entry is None:
-            raise self._error(f"member {self.folder + storage.key!r}, a storage, is missing")
+            raise self.source.error(f"member {self.folder + storage.key!r}, a storage, is missing")
         if entry.n_bytes < storage.n_bytes or (
             entry.n_bytes > storage.n_bytes and not self.is_script
         ):
-            raise self._error(
+            raise self.source.error(
                 f"storage {entry.name!r} has {entry.n_bytes:,} bytes, but the pickle says"
                 f" {storage.n_bytes:,}"
             )
@@ -276,14 +263,17 @@ def kind_of(value: Any) -> str:
     return "checkpoint"
 
 
-def _script_global(name: str, where: str) -> Global:
-    from anamnesis.formats.pickle.nodes import Builder
-
+def _find_script_global(find: FindGlobal, where: str, module: str, name: str) -> Any:
+    """Find the classes of TorchScript too: they are code in the archive, which is never run."""
+    if module == "__torch__" or module.startswith("__torch__."):
+        return Global(module, name)
+    if module != "torch.jit._pickle":
+        return find(module, name)
     if name in ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist"):
-        return Builder("torch.jit._pickle", name, _as_list)
+        return Builder(module, name, _as_list)
     if name == "restore_type_tag":
-        return Builder("torch.jit._pickle", name, lambda value, tag: value)
-    raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not supported")
+        return Builder(module, name, lambda value, tag: value)
+    raise UnsupportedError(f"{where} refers to {module}.{name}, which is not supported")
 
 
 def _as_list(items: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -75,11 +75,11 @@ def place_all(
                 n_reads += made.source.n_reads()
             if made.dtype.kind == "unknown":
                 what = f"torch's dtype {made.dtype.torch_name}, which is not supported"
-                unreadable[name] = _unsupported(source, f"tensor {name!r} has {what}")
+                unreadable[name] = source.unsupported(f"tensor {name!r} has {what}")
         elif isinstance(tensor, Refused):
             placed[name] = made = StoredTensor(name, _UNREADABLE, tensor.shape, 0, 0, source)
             what = f"tensor {name!r} cannot be read: it is {tensor.what}"
-            unreadable[name] = _unsupported(source, what)
+            unreadable[name] = source.unsupported(what)
             refused.append(tensor.parts)
         else:
             inner, offset = tensor.bytes_of(source, strips)
@@ -91,9 +91,9 @@ def place_all(
         n_bytes += made.n_bytes
     _check_expansion(n_bytes, [*places.values(), *arrays.values()], source, budget)
     if n_reads > PTH_MAX_READS + source.size // _BYTES_PER_READ:
-        raise LimitExceeded(
+        raise source.exceeded(
             "PTH_MAX_READS",
-            f"{source.name}: the tensors are scattered over {n_reads:,} reads;"
+            f"the tensors are scattered over {n_reads:,} reads;"
             f" {PTH_MAX_READS + source.size // _BYTES_PER_READ:,} are allowed",
         )
     tied = [same for same in names.values() if len(same) > 1]
@@ -107,18 +107,14 @@ def list_lost(placed: Placed, others: Mapping[str, Place], source: Source, budge
         if not n_bytes:
             continue
         if key in placed.tensors:
-            raise ParseError(f"a tensor has the name of storage {key!r}", source=source.name)
+            raise source.error(f"a tensor has the name of storage {key!r}")
         budget.items(1, "the storages without tensors")
         placed.tensors[key] = StoredTensor(
             key, _BYTES, (n_bytes,), n_bytes, place.offset, place.source
         )
-        placed.unreadable[key] = _unsupported(
-            source, f"storage {key!r}, of {n_bytes:,} bytes, is used by no tensor"
+        placed.unreadable[key] = source.unsupported(
+            f"storage {key!r}, of {n_bytes:,} bytes, is used by no tensor"
         )
-
-
-def _unsupported(source: Source, what: str) -> UnsupportedError:
-    return UnsupportedError(f"{source.name}: {what}")
 
 
 def keys_in(value: Any) -> set[str]:
@@ -132,18 +128,13 @@ def keys_in(value: Any) -> set[str]:
             keys.add(value.key)
         elif id(value) not in seen:
             seen.add(id(value))
-            left.extend(_parts(value))
+            if isinstance(value, (tuple, list)):
+                left.extend(value)
+            elif type(value) is dict:
+                left.extend(value.values())
+            elif type(value) is Call:
+                left.extend((value.args, *value.states, value.items, value.pairs))
     return keys
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, (tuple, list)):
-        return value
-    if type(value) is dict:
-        return value.values()
-    if type(value) is Call:
-        return (value.args, *value.states, value.items, value.pairs)
-    return ()
 
 
 def _placed(
@@ -165,10 +156,9 @@ def _placed(
             n_elements *= size
             last += (size - 1) * stride
     if n_elements and (last + 1) * item > room:
-        raise ParseError(
+        raise source.error(
             f"tensor {name!r} ends at byte {(last + 1) * item:,} of storage {storage.key!r},"
-            f" which has {max(0, room):,} bytes",
-            source=source.name,
+            f" which has {max(0, room):,} bytes"
         )
     n_bytes = n_elements * item
     offset = start + first * item if n_elements else start
@@ -191,13 +181,13 @@ def _check_expansion(n_bytes: int, places: Iterable[Place], source: Source, budg
         return
     n_stored = sum([place.n_bytes for place in set(places)])
     if ratio is not None and n_bytes > n_stored and n_bytes > ratio * n_stored:
-        raise LimitExceeded(
+        raise source.exceeded(
             "max_decompression_ratio",
-            f"{source.name}: the tensors take {n_bytes:,} bytes, their storages {n_stored:,}",
+            f"the tensors take {n_bytes:,} bytes, their storages {n_stored:,}",
         )
     if n_bytes > max(_SMALL, PTH_MAX_EXPANSION * n_stored):
-        raise LimitExceeded(
+        raise source.exceeded(
             "PTH_MAX_EXPANSION",
-            f"{source.name}: the tensors take {n_bytes:,} bytes, more than {PTH_MAX_EXPANSION}"
+            f"the tensors take {n_bytes:,} bytes, more than {PTH_MAX_EXPANSION}"
             f" times the {n_stored:,} of their storages",
         )

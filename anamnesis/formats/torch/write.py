@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import ALL_DTYPES, DType
@@ -21,11 +21,10 @@ from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES
 from anamnesis.formats.torch.globals import STORAGES
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, too_large
-from anamnesis.formats.zip.directory import HAS_DESCRIPTOR
+from anamnesis.formats.zip.directory import HAS_DESCRIPTOR, UTF8
 from anamnesis.formats.zip.write import (
     LOCAL_BYTES,
     MINIZ,
-    UTF8,
     Member,
     directory,
     directory_bytes,
@@ -215,7 +214,7 @@ class _StateDict:
         self._out = bytearray(b"\x80\2")
         self._n_memoized = 0
         self._memo: dict[str, bytes] = {}
-        self._forms: dict[tuple[DType, tuple[int, ...]], _Form] = {}
+        self._forms: dict[tuple[DType, tuple[int, ...]], tuple[bytes, bytes, bytes]] = {}
 
     def pickled(self, parts: Sequence[Part]) -> bytes:
         self._global("collections", "OrderedDict")
@@ -236,7 +235,8 @@ class _StateDict:
         _, dtype, shape = part
         form = self._forms.get((dtype, shape))
         if form is None:
-            form = self._forms[dtype, shape] = _Form.of(part)
+            form = self._forms[dtype, shape] = _form(part)
+        length, sizes, strides = form
         storage = _STORAGE_OF.get(dtype.name)
         self._global("torch._utils", f"_rebuild_tensor_v{2 if storage else 3}")
         self._out += b"(("
@@ -247,10 +247,10 @@ class _StateDict:
             self._global("torch.storage", "UntypedStorage")
         self._text(key)
         self._text("cpu", again=True)
-        self._out += form.length + b"t"
+        self._out += length + b"t"
         self._memoize()
         self._out += b"QK\0"
-        for numbers in (form.shape, form.strides):
+        for numbers in (sizes, strides):
             self._out += numbers
             if shape:
                 self._memoize()
@@ -294,20 +294,14 @@ class _StateDict:
         self._memoize()
 
 
-class _Form(NamedTuple):
-    """What the pickle says of all tensors of one dtype and shape."""
-
-    length: bytes  # of the storage, in elements, or in bytes if it has no dtype
-    shape: bytes
-    strides: bytes
-
-    @classmethod
-    def of(cls, part: Part) -> _Form:
-        _, dtype, shape = part
-        if dtype.block_elements > 1:  # torch counts bytes
-            shape = (*shape[:-1], shape[-1] // dtype.block_elements)
-        width = dtype.block_bytes if dtype.name in _STORAGE_OF else 1
-        return cls(_integer(part.n_bytes // width), _tuple(shape), _tuple(_strides(shape)))
+def _form(part: Part) -> tuple[bytes, bytes, bytes]:
+    """Return what is said of all tensors of a dtype and shape: length, sizes and strides."""
+    # The length of the storage is in elements, or in bytes if it has no dtype.
+    _, dtype, shape = part
+    if dtype.block_elements > 1:  # torch counts bytes
+        shape = (*shape[:-1], shape[-1] // dtype.block_elements)
+    width = dtype.block_bytes if dtype.name in _STORAGE_OF else 1
+    return _integer(part.n_bytes // width), _tuple(shape), _tuple(_strides(shape))
 
 
 def _integer(n: int) -> bytes:

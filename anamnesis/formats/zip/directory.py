@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
-from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import ZIP_END_MAGIC
@@ -22,11 +22,11 @@ ZIP_MAX_ENTRIES = 1_000_000
 ZIP_MAX_DIRECTORY = 100_000_000  # bytes
 DEFLATE_MAX_RATIO = 1032  # 258 bytes for two bits: no deflated stream is longer
 
-_END = struct.Struct("<4s4H2IH")
+END = struct.Struct("<4s4H2IH")
 _MAX_COMMENT = 0xFFFF
-_LOCATOR = struct.Struct("<4sIQI")
+LOCATOR = struct.Struct("<4sIQI")
 _LOCATOR_MAGIC = b"PK\x06\x07"
-_END64 = struct.Struct("<4sQ2H2I4Q")
+END64 = struct.Struct("<4sQ2H2I4Q")
 _END64_MAGIC = b"PK\x06\x06"
 _END64_HEAD = 12  # magic and length, which the length does not count
 # Left out: times, attributes, and which systems the versions are of.
@@ -39,14 +39,14 @@ LOCAL_BYTES = LOCAL.size
 _AT_ONCE = 1 << 15  # bytes of a file's end that are read together: of a small one, all
 
 _VERSION = 63
-_MANY = 0xFFFF  # "see ZIP64"
+MANY = 0xFFFF  # "see ZIP64"
 LARGE = 0xFFFFFFFF
 
 _ENCRYPTED = 1 << 0
 HAS_DESCRIPTOR = 1 << 3  # sizes and CRC follow the member's bytes
 _PATCHED = 1 << 5
 _STRONGLY_ENCRYPTED = 1 << 6
-_UTF8 = 1 << 11
+UTF8 = 1 << 11  # names are, that is
 _MASKED = 1 << 13
 _UNREADABLE = _ENCRYPTED | _STRONGLY_ENCRYPTED | _MASKED | _PATCHED
 
@@ -79,21 +79,14 @@ def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry
         return entries, ends
     end = _find_end(archive)
     if end.n_entries > ZIP_MAX_ENTRIES:
-        raise LimitExceeded(
-            "ZIP_MAX_ENTRIES",
-            f"{archive.name}: {end.n_entries:,} members; {ZIP_MAX_ENTRIES:,} are allowed",
-        )
+        raise archive.exceeded("ZIP_MAX_ENTRIES", f"{end.n_entries:,} members", ZIP_MAX_ENTRIES)
     if end.n_bytes > ZIP_MAX_DIRECTORY:
-        raise LimitExceeded(
-            "ZIP_MAX_DIRECTORY",
-            f"{archive.name}: the directory claims {end.n_bytes:,} bytes;"
-            f" {ZIP_MAX_DIRECTORY:,} are allowed",
+        raise archive.exceeded(
+            "ZIP_MAX_DIRECTORY", f"the directory claims {end.n_bytes:,} bytes", ZIP_MAX_DIRECTORY
         )
     if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
-        raise zip_error(
-            archive,
-            end.start,
-            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes",
+        raise archive.error(
+            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes", end.start
         )
     budget.items(end.n_entries, "the members")
     budget.alloc(end.n_bytes, "the directory of the archive")
@@ -124,11 +117,6 @@ class EndAtHand(Source):
         self.file.prefetch(ranges)
 
 
-def zip_error(source: Source, offset: int, message: str) -> ParseError:
-    """Return the error for what is wrong with an archive at an offset."""
-    return ParseError(message, offset=offset, source=source.name)
-
-
 # --- the end, where reading begins --------------------------------------------------------------
 
 
@@ -149,47 +137,44 @@ def _find_end(source: Source) -> _End:
     if wide is not None:
         short = (n_entries, n_bytes, start)
         stop, n_entries, n_bytes, start = wide
-        for given, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
+        for given, full, none in zip(short, wide[1:], (MANY, LARGE, LARGE), strict=True):
             if given not in (full, none):
-                raise zip_error(source, at, "the end of the archive and its ZIP64 end disagree")
-        n_here = n_entries if n_here == _MANY else n_here
-        disk = 0 if disk == _MANY else disk
-        start_disk = 0 if start_disk == _MANY else start_disk
+                raise source.error("the end of the archive and its ZIP64 end disagree", at)
+        n_here = n_entries if n_here == MANY else n_here
+        disk = 0 if disk == MANY else disk
+        start_disk = 0 if start_disk == MANY else start_disk
     if disk or start_disk or n_here != n_entries:
         raise _several_files(source)
     if start + n_bytes != stop:
-        raise zip_error(
-            source,
-            at,
+        raise source.error(
             f"the directory should end at byte {start + n_bytes:,}, its end record begins at"
             f" {stop:,}: the archive has a prefix, is truncated, or is malformed",
+            at,
         )
     return _End(n_entries, n_bytes, start)
 
 
 def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
-    if source.size < _END.size:
-        raise zip_error(source, 0, f"{source.size} bytes are too few for a ZIP archive")
-    at = source.size - _END.size
-    record = _END.unpack(source.read(at, _END.size))
+    if source.size < END.size:
+        raise source.error(f"{source.size} bytes are too few for a ZIP archive", 0)
+    at = source.size - END.size
+    record = END.unpack(source.read(at, END.size))
     if record[0] == ZIP_END_MAGIC and record[-1] == 0:
         return at, record
-    n_tail = min(source.size, _END.size + _MAX_COMMENT)
+    n_tail = min(source.size, END.size + _MAX_COMMENT)
     tail = source.read(source.size - n_tail, n_tail)
     pos = tail.rfind(ZIP_END_MAGIC)
     if pos < 0:
-        raise zip_error(
-            source,
-            source.size,
-            "a ZIP archive without the directory at its end: the file is truncated",
+        raise source.error(
+            "a ZIP archive without the directory at its end: the file is truncated", source.size
         )
     at = source.size - n_tail + pos
-    if len(tail) - pos < _END.size:
-        raise zip_error(source, at, "the end record of the archive is truncated")
-    record = _END.unpack_from(tail, pos)
-    if at + _END.size + record[-1] != source.size:
-        raise zip_error(
-            source, at, "the comment of the archive does not end where the file does, or hides one"
+    if len(tail) - pos < END.size:
+        raise source.error("the end record of the archive is truncated", at)
+    record = END.unpack_from(tail, pos)
+    if at + END.size + record[-1] != source.size:
+        raise source.error(
+            "the comment of the archive does not end where the file does, or hides one", at
         )
     return at, record
 
@@ -198,35 +183,35 @@ def start_of_last(source: Source) -> int:
     """Return where the archive begins that a file ends with, if its offsets count from there."""
     at, record = _end_record(source)
     n_bytes, start = record[5:7]
-    wide = at - _LOCATOR.size - _END64.size
+    wide = at - LOCATOR.size - END64.size
     if wide >= 0 and source.read(wide, 4) == _END64_MAGIC:
-        at, (*_, n_bytes, start) = wide, _END64.unpack(source.read(wide, _END64.size))
+        at, (*_, n_bytes, start) = wide, END64.unpack(source.read(wide, END64.size))
     return max(int(at - n_bytes - start), 0)
 
 
 def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
     """Return where the ZIP64 end begins, and the entries, bytes and start of the directory."""
-    at -= _LOCATOR.size
+    at -= LOCATOR.size
     if at < 0:
         return None
-    magic, disk, offset, n_disks = _LOCATOR.unpack(source.read(at, _LOCATOR.size))
+    magic, disk, offset, n_disks = LOCATOR.unpack(source.read(at, LOCATOR.size))
     if magic != _LOCATOR_MAGIC:
         return None
     if disk != 0 or n_disks > 1:
         raise _several_files(source)
-    if offset + _END64.size > at:
-        raise zip_error(source, at, "the ZIP64 end does not lie before its locator")
-    record = _END64.unpack(source.read(offset, _END64.size))
+    if offset + END64.size > at:
+        raise source.error("the ZIP64 end does not lie before its locator", at)
+    record = END64.unpack(source.read(offset, END64.size))
     magic, n_bytes, _, _, disk, start_disk, n_here, n_entries, n_directory, start = record
     if magic != _END64_MAGIC or offset + _END64_HEAD + n_bytes != at:
-        raise zip_error(source, offset, "no ZIP64 end where its locator says")
+        raise source.error("no ZIP64 end where its locator says", offset)
     if disk or start_disk or n_here != n_entries:
         raise _several_files(source)
     return offset, n_entries, n_directory, start
 
 
 def _several_files(source: Source) -> UnsupportedError:
-    return UnsupportedError(f"{source.name}: a ZIP archive in several files; join them first")
+    return source.unsupported("a ZIP archive in several files; join them first")
 
 
 # --- the directory ------------------------------------------------------------------------------
@@ -240,7 +225,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
     for _ in range(end.n_entries):
         at = end.start + pos
         if len(directory) - pos < _CENTRAL_BYTES:
-            raise zip_error(source, at, "the directory ends before its last member")
+            raise source.error("the directory ends before its last member", at)
         (
             magic,
             version,
@@ -259,7 +244,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
         if magic != _CENTRAL_MAGIC or pos > len(directory):
-            raise zip_error(source, at, "the directory lacks the record of a member")
+            raise source.error("the directory lacks the record of a member", at)
         raw_name = directory[name_at:extra_at]
         name = _name(source, at, raw_name, flags)
         if flags & _UNREADABLE or version > _VERSION or method not in METHODS:
@@ -272,14 +257,14 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         if disk:
             raise _several_files(source)
         if name in entries:
-            raise zip_error(source, at, f"member {name!r} appears twice")
+            raise source.error(f"member {name!r} appears twice", at)
         entries[name] = entry = ZipEntry(
             name, METHODS[method], crc, n_bytes, n_compressed, offset, raw_name, flags
         )
         if method or n_bytes != n_compressed:
             _check_length(source, entry, at, budget)
     if pos != len(directory):
-        raise zip_error(source, end.start + pos, "the directory continues past its last member")
+        raise source.error("the directory continues past its last member", end.start + pos)
     return entries
 
 
@@ -291,15 +276,13 @@ def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int,
     for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):
         offset = entry.header_offset
         if offset + LOCAL_BYTES + len(entry.raw_name) + entry.n_compressed > end:
-            raise zip_error(
-                source,
-                offset,
-                f"member {entry.name!r} overlaps what follows it, or the file is truncated",
+            raise source.error(
+                f"member {entry.name!r} overlaps what follows it, or the file is truncated", offset
             )
         ends[offset] = end
         end = offset
     if end != 0:
-        raise zip_error(source, 0, f"{end:,} bytes before the first member of the archive")
+        raise source.error(f"{end:,} bytes before the first member of the archive", 0)
     return ends
 
 
@@ -316,16 +299,16 @@ def _unsupported(
         )
     else:
         message = f"is compressed by method {method}; only stored and deflated ones are supported"
-    return UnsupportedError(f"{source.name}: member {name!r} {message}")
+    return source.unsupported(f"member {name!r} {message}")
 
 
 def _name(source: Source, at: int, raw: bytes, flags: int) -> str:
     try:
-        name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
+        name = raw.decode("utf-8" if flags & UTF8 or raw.isascii() else "cp437")
     except UnicodeDecodeError:
-        raise zip_error(source, at, f"a member's name is not UTF-8: {raw[:40]!r}") from None
+        raise source.error(f"a member's name is not UTF-8: {raw[:40]!r}", at) from None
     if not name or "\0" in name:
-        raise zip_error(source, at, f"a member cannot be called {name[:40]!r}")
+        raise source.error(f"a member cannot be called {name[:40]!r}", at)
     return name
 
 
@@ -339,15 +322,15 @@ def widened(
 ) -> tuple[int, ...]:
     """Return lengths, offset and disk of a record, from its ZIP64 field where it has them."""
     fields = list(short)
-    wanting = [i for i, none in enumerate((LARGE, LARGE, LARGE, _MANY)) if fields[i] == none]
+    wanting = [i for i, none in enumerate((LARGE, LARGE, LARGE, MANY)) if fields[i] == none]
     for kind, body in _extra_fields(source, at, extra, (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):
         if kind == _EXTRA_UNICODE_NAME:
             if body[5:] not in (raw_name, name.encode("utf-8", "surrogatepass")):
-                raise zip_error(source, at, f"member {name!r} has a second name: {body[5:45]!r}")
+                raise source.error(f"member {name!r} has a second name: {body[5:45]!r}", at)
             continue
         layout = struct.Struct("<" + "".join("I" if i == 3 else "Q" for i in wanting))
         if len(body) < layout.size:
-            raise zip_error(source, at, f"the ZIP64 field of member {name!r} is truncated")
+            raise source.error(f"the ZIP64 field of member {name!r} is truncated", at)
         for i, value in zip(wanting, layout.unpack_from(body), strict=True):
             fields[i] = value
     return tuple(fields)
@@ -363,10 +346,10 @@ def _extra_fields(
         kind, length = struct.unpack_from("<2H", extra, pos)
         pos += 4
         if length > len(extra) - pos:
-            raise zip_error(source, at, "an extra field of a member is too long")
+            raise source.error("an extra field of a member is too long", at)
         if kind in wanted:
             if kind in seen:
-                raise zip_error(source, at, "an extra field of a member appears twice")
+                raise source.error("an extra field of a member appears twice", at)
             seen.add(kind)
             yield kind, extra[pos : pos + length]
         pos += length
@@ -377,24 +360,22 @@ def _check_length(source: Source, entry: ZipEntry, at: int, budget: Budget) -> N
     n_bytes, n_compressed = entry.n_bytes, entry.n_compressed
     if entry.method == "stored":
         if n_bytes != n_compressed:
-            raise zip_error(
-                source,
-                at,
+            raise source.error(
                 f"member {entry.name!r} is stored, but has two lengths, {n_bytes:,} and"
                 f" {n_compressed:,}",
+                at,
             )
         return
     if n_bytes > n_compressed * DEFLATE_MAX_RATIO:
-        raise zip_error(
-            source,
-            at,
+        raise source.error(
             f"member {entry.name!r} claims {n_bytes:,} bytes, which {n_compressed:,} deflated ones"
             " cannot hold",
+            at,
         )
     most = budget.limits.max_decompression_ratio
     if most is not None and n_bytes > n_compressed * most:
-        raise LimitExceeded(
+        raise source.exceeded(
             "max_decompression_ratio",
-            f"{source.name}: member {entry.name!r} has {n_bytes:,} bytes in {n_compressed:,},"
+            f"member {entry.name!r} has {n_bytes:,} bytes in {n_compressed:,},"
             f" more than {most:g} for one",
         )

@@ -9,11 +9,9 @@ deflated members are read; nothing is ever written to a file of a member's name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from anamnesis.base.crc import crc32
-from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import ZIP_MAGIC
@@ -61,10 +59,7 @@ class ZipDirectory:
         self._archive = archive
         self._ends = ends
         self._budget = budget
-
-    @cached_property
-    def _inflated(self) -> InflatedChunks:
-        return InflatedChunks()
+        self._inflated = InflatedChunks()
 
     def data_offset(self, entry: directory.ZipEntry) -> int:
         """Return where a member's bytes begin; check its local header against the directory."""
@@ -75,9 +70,7 @@ class ZipDirectory:
         is_described = entry.flags & directory.HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
         if behind and not is_described:
             what = "runs into" if behind < 0 else "leaves a gap before"
-            raise directory.zip_error(
-                self.source, end, f"member {entry.name!r} {what} what follows it"
-            )
+            raise self.source.error(f"member {entry.name!r} {what} what follows it", end)
         return start
 
     def _header_bytes(self, entry: directory.ZipEntry) -> int:
@@ -88,7 +81,7 @@ class ZipDirectory:
         header: tuple[Any, ...] = directory.LOCAL.unpack_from(raw)
         magic, flags, method, crc, n_compressed, n_bytes, n_name, n_extra = header
         if magic != ZIP_MAGIC:
-            raise directory.zip_error(self.source, at, f"no header of member {entry.name!r}")
+            raise self.source.error(f"no header of member {entry.name!r}", at)
         same = (
             n_name == len(entry.raw_name)
             and raw[directory.LOCAL_BYTES : n_fixed] == entry.raw_name
@@ -109,8 +102,8 @@ class ZipDirectory:
             and (n_bytes == entry.n_bytes or (late and n_bytes == 0))
             and (n_compressed == entry.n_compressed or (late and n_compressed == 0))
         ):
-            raise directory.zip_error(
-                self.source, at, f"the header of member {entry.name!r} and the directory disagree"
+            raise self.source.error(
+                f"the header of member {entry.name!r} and the directory disagree", at
             )
         length: int = n_fixed + n_extra
         return length
@@ -147,19 +140,15 @@ class ZipDirectory:
     ) -> bytes:
         """Return all of a small member; its CRC is checked."""
         if entry.n_bytes > max_bytes:
-            raise LimitExceeded(
-                limit,
-                f"{self.source.name}: member {entry.name!r} has {entry.n_bytes:,} bytes;"
-                f" {max_bytes:,} are allowed",
+            raise self.source.exceeded(
+                limit, f"member {entry.name!r} has {entry.n_bytes:,} bytes", max_bytes
             )
         self._budget.alloc(entry.n_bytes, f"member {entry.name!r}")
         source, start = self.locate(entry)
         data = (self._archive if source is self.source else source).read(start, entry.n_bytes)
         is_known = entry.method == "stored" and not (crc_optional and entry.crc == 0)
         if is_known and crc32(data) != entry.crc:
-            raise directory.zip_error(
-                self.source, start, f"member {entry.name!r} is damaged: its CRC is wrong"
-            )
+            raise self.source.error(f"member {entry.name!r} is damaged: its CRC is wrong", start)
         return data
 
 

@@ -11,18 +11,20 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.zip.directory import LARGE, ZIP_MAX_DIRECTORY, ZIP_MAX_ENTRIES
-
-UTF8 = 1 << 11  # the flag of names that are
+from anamnesis.formats.zip.directory import (
+    END,
+    END64,
+    LARGE,
+    LOCATOR,
+    MANY,
+    ZIP_MAX_DIRECTORY,
+    ZIP_MAX_ENTRIES,
+)
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
-_END64 = struct.Struct("<4sQ2H2I4Q")
-_LOCATOR = struct.Struct("<4sIQI")
-_END = struct.Struct("<4s4H2IH")
 LOCAL_BYTES = _LOCAL.size
 
-_MANY = 0xFFFF
 _ZIP64_VERSION = 45
 
 
@@ -106,7 +108,7 @@ def directory(
     for member, crc in zip(members, crcs, strict=True):
         name, n_bytes, at, flags = member
         large, far = n_bytes > dialect.largest, at > dialect.largest
-        extra = wide_field(wide_numbers(dialect, member)) if large or far else b""
+        extra = wide_field(wide_numbers(dialect, member))
         shown = LARGE if large else n_bytes
         records.append(
             _CENTRAL.pack(
@@ -142,9 +144,8 @@ def directory_bytes(dialect: Dialect, members: Sequence[Member], offset: int) ->
         raise LimitExceeded("ZIP_MAX_ENTRIES", f"the output would have {what}")
     n_bytes = 0
     for member in members:
-        n_bytes += _CENTRAL.size + len(member.name)
-        if member.n_bytes > dialect.largest or member.offset > dialect.largest:
-            n_bytes += len(wide_field(wide_numbers(dialect, member)))
+        extra = wide_field(wide_numbers(dialect, member))
+        n_bytes += _CENTRAL.size + len(member.name) + len(extra)
     if n_bytes > ZIP_MAX_DIRECTORY:
         raise LimitExceeded(
             "ZIP_MAX_DIRECTORY", f"the output's directory would take {n_bytes:,} bytes"
@@ -154,10 +155,9 @@ def directory_bytes(dialect: Dialect, members: Sequence[Member], offset: int) ->
 
 def _end(dialect: Dialect, n: int, n_bytes: int, offset: int) -> bytes:
     wide = b""
-    if dialect.always_64 or n > _MANY or max(n_bytes, offset) > dialect.largest:
+    if dialect.always_64 or n > MANY or max(n_bytes, offset) > dialect.largest:
         versions = (dialect.made_by_64, _ZIP64_VERSION)
-        wide = _END64.pack(
-            b"PK\6\6", _END64.size - 12, *versions, 0, 0, n, n, n_bytes, offset
-        ) + _LOCATOR.pack(b"PK\6\7", 0, offset + n_bytes, 1)
-    few = min(n, _MANY)
-    return wide + _END.pack(b"PK\5\6", 0, 0, few, few, min(n_bytes, LARGE), min(offset, LARGE), 0)
+        numbers = (END64.size - 12, *versions, 0, 0, n, n, n_bytes, offset)
+        wide = END64.pack(b"PK\6\6", *numbers) + LOCATOR.pack(b"PK\6\7", 0, offset + n_bytes, 1)
+    few = min(n, MANY)
+    return wide + END.pack(b"PK\5\6", 0, 0, few, few, min(n_bytes, LARGE), min(offset, LARGE), 0)
