@@ -19,7 +19,7 @@ from anamnesis.schemes.detect.markers import has_markers, layer_of
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.libraries.comfy_metadata import expected_of
 from anamnesis.schemes.libraries.targets import Targets
-from anamnesis.schemes.libraries.torchao_metadata import asked_parts
+from anamnesis.schemes.libraries.torchao_metadata import ACTIVATIONS
 
 _REMEDY = (
     "if the tensors are right, correct the config; allow_unknown=True copies them as they are "
@@ -99,8 +99,9 @@ class _Expectations:
         """Yield what the file itself says of a weight, all of which must be true."""
         said = self._facts.described.get(weight.name)
         if said is not None and said.parts:
-            parts = asked_parts(weight.name, said)
-            asked = tuple(AskedPart(part, "_tensor_data_names") for part in parts)
+            last = weight.name.rpartition(".")[2]
+            ends = [f"_{last}_{name}" for name in said.parts if name not in ACTIVATIONS]
+            asked = tuple(AskedPart(end, "_tensor_data_names") for end in ends)
             yield Expected("the file's metadata", parts=asked)
         if self._is_comfy:
             layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)

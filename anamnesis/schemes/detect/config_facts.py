@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, read_layers
 from anamnesis.schemes.libraries.sections import (
@@ -56,12 +56,7 @@ _GROUP_SIZES = ("group_size", "q_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 
-class VptqLayer(NamedTuple):
-    """What VPTQ's config says of a layer, and no shape tells."""
-
-    length: int
-    rows: int
-    cols: int
+VptqLayer = tuple[int, int, int]  # the length of vectors, rows and columns, which no shape tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +197,7 @@ def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
         if isinstance(lengths, list) and len(lengths) == 2:
             sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
             if all(type(n) is int and n > 0 for n in sizes):
-                found[name] = VptqLayer(*sizes)
+                found[name] = sizes
     return found
 
 

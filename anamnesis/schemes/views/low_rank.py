@@ -39,11 +39,7 @@ class LowRank(Seen[Weight]):
 
     @property
     def scheme(self) -> str:
-        return f"{self.stored.scheme}, smooth, rank {self._up.shape[1]} added"
-
-    @property
-    def _up(self) -> StoredTensor:
-        return self.parts[-1]
+        return f"{self.stored.scheme}, smooth, rank {self.parts[-1].shape[1]} added"
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
@@ -68,9 +64,10 @@ class LowRank(Seen[Weight]):
         return factors
 
     def _add_product(self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch) -> None:
-        rank = self._up.shape[1]
-        left = _lines(scratch, _UP, self._up, rows).astype(np.float32).reshape(-1, rank)
-        down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
+        down, up = self.parts[-2:]
+        rank = up.shape[1]
+        left = _lines(scratch, _UP, up, rows).astype(np.float32).reshape(-1, rank)
+        of_columns = _lines(scratch, _DOWN, down, Run(0, self.shape[1])).reshape(-1, rank)
         step = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL
         # So many products are added up before the sum is added to others, as BLAS does it.
         some = -(-rank // 2) if 192 < rank <= 384 else 192
@@ -78,7 +75,7 @@ class LowRank(Seen[Weight]):
             last = min(first + step, cols.stop)
             sums = np.zeros((rows.n, last - first), np.float32)
             for at in range(0, rank, some):
-                thin, right = left[:, at : at + some], down[first:last, at : at + some]
+                thin, right = left[:, at : at + some], of_columns[first:last, at : at + some]
                 factors = np.ascontiguousarray(thin).reshape(-1), panels(right.T)
                 size = (1, last - first, thin.shape[1], 0, scratch.level)
                 _core.add_product(sums.reshape(-1), *factors, *size)

@@ -15,7 +15,6 @@ from anamnesis.schemes.libraries.torchao_metadata import (
     SCALE,
     ZEROS,
     Described,
-    prefix_of,
     weight_of,
 )
 from anamnesis.schemes.views.tiles import is_tiled
@@ -57,7 +56,8 @@ def parts_of(codes: str, facts: QuantFacts) -> Parts | None:
 def refuse_misdescribed(ledger: Ledger, facts: QuantFacts) -> None:
     """Refuse the parts of weights that are not what the file says of them."""
     for weight, said in facts.described.items():
-        prefix = prefix_of(weight)
+        head, dot, last = weight.rpartition(".")
+        prefix = f"{head}{dot}_{last}_"
         codes, scale, zeros = (ledger.find(prefix + part) for part in (CODES, SCALE, ZEROS))
         if codes is None:
             continue
