@@ -48,16 +48,12 @@ class Expected(NamedTuple):
 
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
-        return " ".join(word for word in (*words, _blocks(self.block)) if word)
-
-
-def _blocks(block: tuple[int, int] | None) -> str:
-    if block is None:
-        return ""
-    rows, cols = block
-    if rows == 1:
-        return f"in groups of {cols}" if cols else "with a scale for each row"
-    return f"in blocks of {rows}x{cols}" if rows else "with one scale"
+        if self.block is not None:
+            rows, cols = self.block
+            one = f"in groups of {cols}" if cols else "with a scale for each row"
+            several = f"in blocks of {rows}x{cols}" if rows else "with one scale"
+            words.append(one if rows == 1 else several)
+        return " ".join(filter(None, words))
 
 
 def disagreement(shown: Shown, given: Expected) -> str:

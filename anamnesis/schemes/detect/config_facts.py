@@ -43,6 +43,8 @@ _NOTHING = (None, False, 0, "", "none", "None")
 
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+# Who do not say the method: AutoAWQ, AutoGPTQ and MLX in the beginning.
+_UNNAMED = {"w_bit": "awq", "desc_act": "gptq", "bits": "mlx"}
 _BLOCK_SIZE = "weight_block_size"
 _BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 128x128
 # What the sizes of a model's layers are called.
@@ -223,7 +225,8 @@ def _declared(section: Mapping[str, Any]) -> str | None:
     layouts = [_nested(section, "sparsity_config", "format"), *words]
     names = [name for name in layouts if isinstance(name, str) and name not in ("", "dense")]
     layout = [name for name in names if not name[0].isdecimal()]  # which versions of tools are
-    return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
+    unnamed = next((name for key, name in _UNNAMED.items() if key in section), "a quantisation")
+    return ", ".join([_method(section) or unnamed, *layout[:1]])
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
@@ -241,13 +244,6 @@ def _quantises(section: Mapping[str, Any]) -> bool:
         return any(map(_says, weights)) or sparse not in (None, "dense")
     loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
     return any(loads) or not loads
-
-
-def _unnamed(section: Mapping[str, Any]) -> str:
-    """Return the method of those who do not say it: AutoAWQ, AutoGPTQ and MLX in the beginning."""
-    if "w_bit" in section:
-        return "awq"
-    return "gptq" if "desc_act" in section else "mlx" if "bits" in section else "a quantisation"
 
 
 def _transforms(node: Any) -> Iterator[str]:

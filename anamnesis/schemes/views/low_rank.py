@@ -50,18 +50,14 @@ class LowRank(Seen[Weight]):
         overflows = self.stored.decode(band, _F32, scratch, raw)
         values = np.frombuffer(raw, np.float32).reshape(rows.n, cols.n)
         with np.errstate(all="ignore"):
-            values *= self._factors(cols, scratch)
+            # What a layer's input of 1 becomes, in 4 bits with a scale of its own.
+            smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols)
+            inputs = np.float32(1) / smooth.astype(np.float32)
+            scales = np.maximum(np.abs(inputs), _LEAST) / _LARGEST
+            values *= np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
             values += np.float32(0)  # as sums begin with it
             self._add_product(values, rows, cols, scratch)
         return overflows + scratch.convert(raw, dtype, out)
-
-    def _factors(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        """Return what a layer's input of 1 becomes, in 4 bits with a scale of its own."""
-        smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols).astype(np.float32)
-        inputs = np.float32(1) / smooth
-        scales = np.maximum(np.abs(inputs), _LEAST) / _LARGEST
-        factors: NDArray[Any] = np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
-        return factors
 
     def _add_product(self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch) -> None:
         down, up = self.parts[-2:]

@@ -234,16 +234,6 @@ def _check_count(stored: StoredTensor, n: int, of_what: str) -> None:
         )
 
 
-def check_codebook(codebook: StoredTensor, kind: str) -> None:
-    """Refuse another codebook than bitsandbytes' own, which its kernels decode with anyway."""
-    own = memoryview(_core.BNB_CODEBOOKS[kind]).cast("f")
-    if memoryview(codebook.read()).cast("f") != own:
-        raise codebook.unsupported(
-            f"{codebook.name} is not the codebook of {kind}, which bitsandbytes' kernels decode "
-            "with whatever a file says"
-        )
-
-
 def read_state(stored: StoredTensor, *, nested: bool) -> State:
     """Return what the JSON of a quant_state says, its types and ranges checked."""
     # What it says of nested absmax counts where there are any, as bitsandbytes has it.
@@ -291,7 +281,13 @@ def four_bit_weight(parts: list[StoredTensor]) -> FourBitWeight:
         raise ValueError("quant_state has no nested_blocksize and nested_offset for nested_absmax")
     check_four_bit(parts, state)
     kind = state.kind.upper()
-    check_codebook(parts[2], kind)
+    # bitsandbytes' kernels decode with their own codebook.
+    own = memoryview(_core.BNB_CODEBOOKS[kind]).cast("f")
+    if memoryview(parts[2].read()).cast("f") != own:
+        raise parts[2].unsupported(
+            f"{parts[2].name} is not the codebook of {kind}, which bitsandbytes' kernels decode "
+            "with whatever a file says"
+        )
     return FourBitWeight(parts[0].name, state.shape, tuple(parts), kind, state.block, state.nested)
 
 

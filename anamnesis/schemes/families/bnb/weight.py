@@ -83,11 +83,8 @@ class FourBitWeight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        return self.block if self._rows_are_blocks else 1
-
-    @property
-    def _rows_are_blocks(self) -> bool:
-        return self.shape[1] % self.block == 0 and self.block % 2 == 0
+        """A block where each row is of whole ones, which are of whole bytes."""
+        return self.block if self.shape[1] % self.block == 0 == self.block % 2 else 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
@@ -95,7 +92,8 @@ class FourBitWeight(TiledWeight):
         """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
         width = self.shape[1]
         decode, between = self._decode_between, width
-        if self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block:
+        is_of_blocks = cols.start % self.block == 0 == cols.n % self.block
+        if is_of_blocks and self.column_step > 1:
             decode, between = self._decode_blocks, width // self.block
         elif width - cols.n > _WORTH_A_CALL:
             decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
