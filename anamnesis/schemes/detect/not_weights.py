@@ -163,33 +163,24 @@ def _is_beside_codes(
         return True  # the same as OpenAI has it; MLX's scales of floats
     if name.endswith(".blocks") and tensor.dtype.name == "U8" and tensor.shape[2:][-1:] == (16,):
         return True
-    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored, is_declared):
-        return True
+    if last in _AFFINE:  # groups have a scale and a bias each, as MLX's have; no words are there
+        beside, weight = (stored.get(sibling(name, other)) for other in (_AFFINE[last], "weight"))
+        is_like = beside is not None and tensor[1:3] == beside[1:3]
+        # Plain models may have such beside a weight of floats; models that say that they are not
+        # plain have not.
+        fits = weight is None or (is_declared and weight.shape[:-1] == tensor.shape[:-1])
+        if is_like and fits and len(tensor.shape) > 1:
+            return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
         return tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
     if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
         head = name.rpartition(".")[0]
-        beside = head if head.endswith(".weight") else name
-        names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
+        own = head if head.endswith(".weight") else name
+        names = (head, *(sibling(own, c) for c in _CODE_NAMES))
         codes = (stored.get(name) for name in names)
         return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
     return False
-
-
-def _is_affine(
-    tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
-) -> bool:
-    """Return whether groups have a scale and a bias each, as MLX's have, and no words are there."""
-    # Plain models may have such beside a weight of floats; models that say that they are not plain
-    # have not.
-    beside = stored.get(sibling(tensor.name, other))
-    if beside is None or (tensor.dtype, tensor.shape) != (beside.dtype, beside.shape):
-        return False
-    weight = stored.get(sibling(tensor.name, "weight"))
-    if weight is not None and not (is_declared and weight.shape[:-1] == tensor.shape[:-1]):
-        return False
-    return len(tensor.shape) > 1
 
 
 def activation_side(name: str) -> bool:
