@@ -76,10 +76,10 @@ class FourBitWeight(TiledWeight):
         out: memoryview,
     ) -> int:
         """Decode codes, the first of them `phase` from the beginning of its block."""
-        kernel = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[dtype.name]
+        code, output = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[dtype.name]
         codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
         scaling = absmax, _core.FLOATS[kind], self.block, phase, scratch.level
-        return _core.dequantize_absmax(*kernel, codes, out, n, codebook, *scaling)
+        return _core.dequantize_absmax(code, output, codes, out, n, codebook, *scaling)
 
     @property
     def column_step(self) -> int:
@@ -231,5 +231,5 @@ class Int8Weight(DecodedByTiles):
         codes, absmax = self.parts[:2]
         read, n = scratch.read_tile(0, codes, rows, cols), rows.n * cols.n
         of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
-        kernel = _core.ABSMAX["INT8"], _core.OUTPUTS[dtype.name]
-        return _core.dequantize_absmax(*kernel, read, out, n, b"", *of_rows, 0, scratch.level)
+        code, output = _core.ABSMAX["INT8"], _core.OUTPUTS[dtype.name]
+        return _core.dequantize_absmax(code, output, read, out, n, b"", *of_rows, 0, scratch.level)
