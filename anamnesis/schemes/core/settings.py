@@ -7,6 +7,7 @@ another model, and what comes out would be other values without a word.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -56,6 +57,7 @@ class Expected(NamedTuple):
         return " ".join(filter(None, words))
 
 
+@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
 def disagreement(shown: Shown, given: Expected) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     is_other = bool(given.kind) and given.kind != shown.kind

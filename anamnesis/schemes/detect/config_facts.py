@@ -254,10 +254,9 @@ def _transforms(node: Any) -> Iterator[str]:
                 yield from _transforms(item)
         return
     for key, value in node.items():
-        is_other = "." in key or key.startswith(
-            "opt_"
-        )  # names of layers; settings of PARO's search
-        if not is_other and (key in _ADAPTERS or _TRANSFORM.search(key)):
+        # Others are names of layers, and settings of PARO's search.
+        is_own = "." not in key and not key.startswith("opt_")
+        if is_own and (key in _ADAPTERS or _TRANSFORM.search(key)):
             if _says(value):
                 yield key
         elif isinstance(value, (dict, list)):
