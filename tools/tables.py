@@ -293,7 +293,7 @@ def families() -> Iterable[Family]:
         "mixed",
         "compressed-tensors",
         "`sparse-24-bitmask` and `sparse-bitmask`, of any dtype, FP8 and INT8 with scales too.",
-        ("mixed.sparse",),
+        ("mixed.read",),
     )
 
 

@@ -12,8 +12,7 @@ import anamnesis._core as _core
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
 from anamnesis.schemes.families.bnb import layouts
-from anamnesis.schemes.families.bnb.layouts import ABSMAX, STORAGE
-from anamnesis.schemes.families.bnb.state import END, State, check_four_bit, check_int8
+from anamnesis.schemes.families.bnb.layouts import ABSMAX, END, STORAGE, State
 from anamnesis.schemes.families.bnb.weight import FourBitWeight, Int8Weight, Nested
 
 __all__ = [
@@ -108,7 +107,7 @@ def dequantize_4bit(
         raise ValueError(f"block sizes must be positive, not {blocksize} and {nested_blocksize}")
     if any(n < 0 for n in shape):
         raise ValueError(f"shape must not have negative sizes, got {list(shape)}")
-    check_four_bit(parts, State("", shape, blocksize, nested))
+    layouts.check_four_bit(parts, State("", shape, blocksize, nested))
     built = FourBitWeight("weight", shape, tuple(parts), "4-bit", blocksize, nested)
     return memory.dequantize(built, **options)
 
@@ -147,7 +146,7 @@ def dequantize_int8(
     """
     codes = stored(weight, "weight", ("I8",))
     maxima = stored(as_scale(scb), "scb", ("F32",))
-    check_int8(codes, maxima)
+    layouts.check_int8(codes, maxima)
     built = Int8Weight("weight", codes.shape, (codes, maxima))
     return memory.dequantize(built, **options)
 

@@ -17,7 +17,7 @@ from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import Cancel, default_threads, run, stop_if
 from anamnesis.schemes.core.bands import Band, band_bytes, cut
-from anamnesis.schemes.core.codes import Extent, Task
+from anamnesis.schemes.core.codes import Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight
@@ -140,14 +140,6 @@ def decode_counting(
     return out, sum(overflows)
 
 
-def _place(out: NDArray[np.uint8], extent: Extent) -> NDArray[np.uint8]:
-    """Return where the bytes of a band go: one piece, or rows of them."""
-    if extent.pieces == 1:
-        return out[extent.offset : extent.offset + extent.n_bytes]
-    lines = out.reshape(extent.pieces, extent.stride)
-    return lines[:, extent.offset : extent.offset + extent.n_bytes]
-
-
 def encode(
     encoding: Encoding, array: NDArray[Any], threads: int, level: int, found: bytes = b""
 ) -> tuple[NDArray[Any], ...]:
@@ -175,8 +167,11 @@ def encode(
         outs[place][:] = np.frombuffer(data, np.uint8)
 
     def encode_band(band: Band) -> None:
-        extents = encoding.extents(shape, band)
-        places = [_place(out, extent) for out, extent in zip(outs, extents, strict=True)]
+        places = []  # of each part one piece, or rows of them
+        for out, extent in zip(outs, encoding.extents(shape, band), strict=True):
+            offset, n_bytes, stride, n = extent
+            lines = out if n == 1 else out.reshape(n, stride)
+            places.append(lines[..., offset : offset + n_bytes])
         source = values[band.start * item : band.stop * item]
         rooms = [np.empty(place.shape, np.uint8) if place.ndim > 1 else place for place in places]
         encoding.encode(

@@ -125,14 +125,13 @@ def _may_have_odd(piece: bytes, dtype: DType) -> bool:
     ends, infinity = piece[n_bytes - 1 :: n_bytes], _FORMS[dtype.name].infinity >> dtype.bits - 8
     if any(end in ends for end in (*range(infinity, 0x80), *range(infinity | 0x80, 0x100))):
         return True
-    return any(_is_aligned(piece, bytes(n_bytes - 1) + sign, n_bytes) for sign in (b"\0", b"\x80"))
-
-
-def _is_aligned(piece: bytes, number: bytes, n_bytes: int) -> bool:
-    at = piece.find(number)
-    while at % n_bytes and at > 0:
-        at = piece.find(number, at + 1)
-    return at >= 0
+    for zero in (bytes(n_bytes), bytes(n_bytes - 1) + b"\x80"):
+        at = piece.find(zero)
+        while at % n_bytes and at > 0:
+            at = piece.find(zero, at + 1)
+        if at >= 0:
+            return True
+    return False
 
 
 @cache

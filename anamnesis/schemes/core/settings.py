@@ -7,6 +7,7 @@ another model, and what comes out would be other values without a word.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -48,18 +49,15 @@ class Expected(NamedTuple):
 
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
-        return " ".join(word for word in (*words, _blocks(self.block)) if word)
+        if self.block is not None:
+            rows, cols = self.block
+            one = f"in groups of {cols}" if cols else "with a scale for each row"
+            several = f"in blocks of {rows}x{cols}" if rows else "with one scale"
+            words.append(one if rows == 1 else several)
+        return " ".join(filter(None, words))
 
 
-def _blocks(block: tuple[int, int] | None) -> str:
-    if block is None:
-        return ""
-    rows, cols = block
-    if rows == 1:
-        return f"in groups of {cols}" if cols else "with a scale for each row"
-    return f"in blocks of {rows}x{cols}" if rows else "with one scale"
-
-
+@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
 def disagreement(shown: Shown, given: Expected) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     is_other = bool(given.kind) and given.kind != shown.kind

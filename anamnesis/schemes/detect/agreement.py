@@ -19,7 +19,7 @@ from anamnesis.schemes.detect.markers import has_markers, layer_of
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.libraries.comfy_metadata import expected_of
 from anamnesis.schemes.libraries.targets import Targets
-from anamnesis.schemes.libraries.torchao_metadata import asked_parts
+from anamnesis.schemes.libraries.torchao_metadata import ACTIVATIONS
 
 _REMEDY = (
     "if the tensors are right, correct the config; allow_unknown=True copies them as they are "
@@ -35,7 +35,7 @@ _MOST_LOOKED_AT = 64  # weights whose zero points are read at once: remote files
 
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
-    said = _Expectations(ledger, ledger.coded, facts)
+    said = _Expectations(ledger, facts)
     for weight in said.doubtful():
         errors = [error for given in said.of(weight) if (error := _problem(weight, given, ledger))]
         by_config: list[AnamnesisError] = []  # unless one of what the config says is true
@@ -64,14 +64,14 @@ def _module(weight: Weight) -> str:
 class _Expectations:
     """What is said of the weights of a model."""
 
-    def __init__(self, ledger: Ledger, coded: list[Weight], facts: QuantFacts) -> None:
+    def __init__(self, ledger: Ledger, facts: QuantFacts) -> None:
         self._ledger = ledger
         self._facts = facts
         self._is_comfy = has_markers(ledger, facts.comfy_layers)
-        self._coded = coded
+        self._coded = ledger.coded
         self._explained: dict[Shown, bool] = {}
         self._left: Targets[bool] | None = None
-        targets = Targets(facts.expected, map(_module, coded))
+        targets = Targets(facts.expected, map(_module, self._coded))
         self._of_all = targets.of_all or []
         self._targets = targets if targets.of_all is None else None
 
@@ -99,8 +99,9 @@ class _Expectations:
         """Yield what the file itself says of a weight, all of which must be true."""
         said = self._facts.described.get(weight.name)
         if said is not None and said.parts:
-            parts = asked_parts(weight.name, said)
-            asked = tuple(AskedPart(part, "_tensor_data_names") for part in parts)
+            last = weight.name.rpartition(".")[2]
+            ends = [f"_{last}_{name}" for name in said.parts if name not in ACTIVATIONS]
+            asked = tuple(AskedPart(end, "_tensor_data_names") for end in ends)
             yield Expected("the file's metadata", parts=asked)
         if self._is_comfy:
             layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
@@ -160,7 +161,7 @@ def _problem(weight: Weight, given: Expected, ledger: Ledger) -> AnamnesisError 
     shown = weight.shown
     if given.unread:
         return refuse_encoding(ledger.stored[weight.parts[0].name], given.unread, ledger.facts)
-    why = _cached(shown, given) if shown else ""
+    why = disagreement(shown, given) if shown else ""
     if not why and not given.parts:
         return None
     if given.not_of and any(part.name.endswith(given.not_of) for part in weight.parts):
@@ -175,6 +176,3 @@ def _problem(weight: Weight, given: Expected, ledger: Ledger) -> AnamnesisError 
             missing = f"its {asked.name} is missing, which {given.by} asks for ({asked.why})"
             return codes.unsupported(f"{codes}: {missing}", remedy=_MISSING)
     return None
-
-
-_cached = lru_cache(maxsize=4096)(disagreement)  # a model has many weights, but few kinds of them

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, read_layers
 from anamnesis.schemes.libraries.sections import (
@@ -43,6 +43,8 @@ _NOTHING = (None, False, 0, "", "none", "None")
 
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
+# Who do not say the method: AutoAWQ, AutoGPTQ and MLX in the beginning.
+_UNNAMED = {"w_bit": "awq", "desc_act": "gptq", "bits": "mlx"}
 _BLOCK_SIZE = "weight_block_size"
 _BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 128x128
 # What the sizes of a model's layers are called.
@@ -56,12 +58,7 @@ _GROUP_SIZES = ("group_size", "q_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
 
-class VptqLayer(NamedTuple):
-    """What VPTQ's config says of a layer, and no shape tells."""
-
-    length: int
-    rows: int
-    cols: int
+VptqLayer = tuple[int, int, int]  # the length of vectors, rows and columns, which no shape tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +199,7 @@ def _vptq_layers(section: Mapping[str, Any]) -> dict[str, VptqLayer]:
         if isinstance(lengths, list) and len(lengths) == 2:
             sizes = (lengths[1], layer.get("out_features"), layer.get("in_features"))
             if all(type(n) is int and n > 0 for n in sizes):
-                found[name] = VptqLayer(*sizes)
+                found[name] = sizes
     return found
 
 
@@ -228,7 +225,8 @@ def _declared(section: Mapping[str, Any]) -> str | None:
     layouts = [_nested(section, "sparsity_config", "format"), *words]
     names = [name for name in layouts if isinstance(name, str) and name not in ("", "dense")]
     layout = [name for name in names if not name[0].isdecimal()]  # which versions of tools are
-    return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
+    unnamed = next((name for key, name in _UNNAMED.items() if key in section), "a quantisation")
+    return ", ".join([_method(section) or unnamed, *layout[:1]])
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
@@ -248,13 +246,6 @@ def _quantises(section: Mapping[str, Any]) -> bool:
     return any(loads) or not loads
 
 
-def _unnamed(section: Mapping[str, Any]) -> str:
-    """Return the method of those who do not say it: AutoAWQ, AutoGPTQ and MLX in the beginning."""
-    if "w_bit" in section:
-        return "awq"
-    return "gptq" if "desc_act" in section else "mlx" if "bits" in section else "a quantisation"
-
-
 def _transforms(node: Any) -> Iterator[str]:
     """Yield the entries of a section, a dict or a list, that name a transform."""
     if isinstance(node, list):
@@ -263,10 +254,9 @@ def _transforms(node: Any) -> Iterator[str]:
                 yield from _transforms(item)
         return
     for key, value in node.items():
-        is_other = "." in key or key.startswith(
-            "opt_"
-        )  # names of layers; settings of PARO's search
-        if not is_other and (key in _ADAPTERS or _TRANSFORM.search(key)):
+        # Others are names of layers, and settings of PARO's search.
+        is_own = "." not in key and not key.startswith("opt_")
+        if is_own and (key in _ADAPTERS or _TRANSFORM.search(key)):
             if _says(value):
                 yield key
         elif isinstance(value, (dict, list)):

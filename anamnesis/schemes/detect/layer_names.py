@@ -5,7 +5,7 @@ Names are matched once, before weights are detected; all later lookups use the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.schemes.core.settings import Expected
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.ledger import Ledger, around
 from anamnesis.schemes.detect.markers import has_marker, has_markers
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, may_be_of
 from anamnesis.schemes.libraries.targets import Targets, common_end, match_names
@@ -135,7 +135,7 @@ def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, E
     modules = _modules(stored) if said else set()
     missed = match_names(said, modules)[1]
     if missed:
-        parents = {parent for module in modules for parent in _parents(module)}
+        parents = {parent for module in modules for parent in around(module) if parent}
         missed = match_names(dict.fromkeys(missed), parents)[1]
     return tuple((target, said[target]) for target in missed)
 
@@ -162,13 +162,6 @@ def _is_path(target: str) -> bool:
     """Return whether a target is a module's name, not a class or a pattern."""
     parts = target.replace("_", "x").split(".")
     return len(parts) > 1 and all(map(str.isalnum, parts))
-
-
-def _parents(module: str) -> Iterator[str]:
-    head, dot, _ = module.rpartition(".")
-    while dot:
-        yield head
-        head, dot, _ = head.rpartition(".")
 
 
 def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:

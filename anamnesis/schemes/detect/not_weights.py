@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.detect.activation_scales import activation_side
 from anamnesis.schemes.libraries.torchao_metadata import CODES, SCALE, ZEROS
 
 _TABLE = json_table(__file__)
@@ -36,7 +35,6 @@ _STACKED_SUFFIXES = (*_words("stacked"), *_STACKED_CODES)
 # Last components of parts that are also ordinary names, so that they count only as integers: HQQ,
 # EXL2, EXL3. A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
 _AS_INTEGERS = frozenset(_words("as integers"))
-_SUFFIXES_AS_INTEGERS = ("_qweight", "_g_idx")
 _OF_INTEGERS = frozenset(_words("of integers"))  # floats of these names are ordinary
 # The same, but only where one of these other parts lies beside.
 _WITH = {
@@ -69,6 +67,12 @@ _BUFFER_ENDINGS = ("bias", "mask", "ids", "idx", "idxs", "index", "indices", "po
 
 _CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
 _NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
+
+
+# Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
+# no use for them. The former lie beside the weight that they are for, the latter in an attention.
+_ACTIVATION, _CACHE = frozenset(_words("activations")), frozenset(_words("caches"))
+_ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
 
 
 def sibling(name: str, last: str) -> str:
@@ -121,8 +125,11 @@ def is_auxiliary(
             return True
     if any(infix in name for infix in _ALWAYS_INFIXES) or last.endswith(_ALWAYS_SUFFIXES):
         return True
-    if last.endswith(_SUFFIXES_AS_INTEGERS) and _is_stacked_code(tensor, stored):
-        return True
+    if last.endswith(("_qweight", "_g_idx")):  # floats may be called so, but not beside other parts
+        head = name.removesuffix("_qweight").removesuffix("_g_idx")
+        beside_it = any(head + other in stored for other in ("_qzeros", "_scales"))
+        if beside_it or tensor.dtype.kind != "float":
+            return True
     if last[:1] == "_" and _is_of_torchao(name, last, stored):
         return True
     return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored, is_declared)
@@ -130,14 +137,6 @@ def is_auxiliary(
 
 def _may_be_part(tensor: StoredTensor) -> bool:
     return tensor.dtype.kind != "float" or tensor.name.rpartition(".")[2] not in _OF_INTEGERS
-
-
-def _is_stacked_code(tensor: StoredTensor, stored: Mapping[str, object]) -> bool:
-    """Tell codes of stacked experts from floats of such names: other parts lie beside."""
-    if tensor.dtype.kind != "float":
-        return True
-    head = tensor.name.removesuffix("_qweight").removesuffix("_g_idx")
-    return any(head + other in stored for other in ("_qzeros", "_scales"))
 
 
 def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> bool:
@@ -164,33 +163,59 @@ def _is_beside_codes(
         return True  # the same as OpenAI has it; MLX's scales of floats
     if name.endswith(".blocks") and tensor.dtype.name == "U8" and tensor.shape[2:][-1:] == (16,):
         return True
-    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored, is_declared):
-        return True
+    if last in _AFFINE:  # groups have a scale and a bias each, as MLX's have; no words are there
+        beside, weight = (stored.get(sibling(name, other)) for other in (_AFFINE[last], "weight"))
+        is_like = beside is not None and tensor[1:3] == beside[1:3]
+        # Plain models may have such beside a weight of floats; models that say that they are not
+        # plain have not.
+        fits = weight is None or (is_declared and weight.shape[:-1] == tensor.shape[:-1])
+        if is_like and fits and len(tensor.shape) > 1:
+            return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))
         return tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
     if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
         head = name.rpartition(".")[0]
-        beside = head if head.endswith(".weight") else name
-        names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
+        own = head if head.endswith(".weight") else name
+        names = (head, *(sibling(own, c) for c in _CODE_NAMES))
         codes = (stored.get(name) for name in names)
         return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
     return False
 
 
-def _is_affine(
-    tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
-) -> bool:
-    """Return whether groups have a scale and a bias each, as MLX's have, and no words are there."""
-    # Plain models may have such beside a weight of floats; models that say that they are not plain
-    # have not.
-    beside = stored.get(sibling(tensor.name, other))
-    if beside is None or (tensor.dtype, tensor.shape) != (beside.dtype, beside.shape):
-        return False
-    weight = stored.get(sibling(tensor.name, "weight"))
-    if weight is not None and not (is_declared and weight.shape[:-1] == tensor.shape[:-1]):
-        return False
-    return len(tensor.shape) > 1
+def activation_side(name: str) -> bool:
+    """Return whether a name belongs to a range of activations or of a cache."""
+    last = name.rpartition(".")[2]
+    return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
+
+
+def ranges_among(
+    tensors: Iterable[StoredTensor],
+    weights: Mapping[str, tuple[int, ...]],
+    modules: Set[str],
+    *,
+    kv_cache: bool,
+    per_head: bool,
+) -> Iterator[StoredTensor]:
+    """Yield ranges of activations and of caches, not learned parameters that share their names."""
+    # A range is one value; one for each expert, beside the experts' weights; or one for each head
+    # where the config says so. It lies beside a weight of an encoding that comes with ranges, whose
+    # shapes are given, or in an attention that has such weights.
+    attentions = modules | {name.rpartition(".")[0] for name in modules}
+    for tensor in tensors:
+        module, _, last = tensor.name.rpartition(".")
+        is_range = tensor.shape in ((), (1,))
+        if last in _CACHE:
+            is_range = is_range or (per_head and tensor.shape[1:] == (1, 1))
+            lies = kv_cache or module.removesuffix(".attn") in attentions
+        else:
+            names = [f"{module}.weight"]
+            names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
+            stacks = [shape for name in names if len(shape := weights.get(name, ())) == 3]
+            each = [shape for n, *_ in stacks for shape in ((n,), (n, 1), (n, 1, 1))]
+            is_range, lies = is_range or tensor.shape in each, module in modules
+        if is_range and lies:
+            yield tensor
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:

@@ -71,7 +71,8 @@ def _rule(modules: set[str]) -> Callable[[str], str | None]:
     if all(one in modules for one in _QWEN_IMAGE_SHOWN):
         return _left_of_qwen_image
     if all(one in modules for one in _LTX_SHOWN):
-        return partial(_left_of_ltx, _ends(modules))
+        blocks = sorted({int(one[1]) for module in modules if (one := _LTX_BLOCK.match(module))})
+        return partial(_left_of_ltx, {*blocks[:_LTX_ENDS], *blocks[-_LTX_ENDS:]})
     return _left_of_anima if all(one in modules for one in _ANIMA_SHOWN) else _left_in_general
 
 
@@ -89,16 +90,10 @@ def _left_of_anima(module: str) -> str | None:
     return "of the first blocks" if is_first else "norm" if "_norm" in module else None
 
 
-def _left_of_ltx(ends: frozenset[int], module: str) -> str | None:
+def _left_of_ltx(ends: set[int], module: str) -> str | None:
     block = _LTX_BLOCK.match(module)
     is_at_an_end = block is not None and int(block[1]) in ends
     return "of the first or last blocks" if is_at_an_end else _left_in_general(module)
-
-
-def _ends(modules: set[str]) -> frozenset[int]:
-    """Return the numbers of the first and last blocks."""
-    blocks = sorted({int(one[1]) for module in modules if (one := _LTX_BLOCK.match(module))})
-    return frozenset(blocks[:_LTX_ENDS] + blocks[-_LTX_ENDS:])
 
 
 @lru_cache(maxsize=4096)

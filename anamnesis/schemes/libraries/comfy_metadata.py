@@ -67,17 +67,13 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     name, rotation = _rotation(name, given)
     if (basis := given.get(_BASIS, _USUAL_BASIS)) != _USUAL_BASIS:
         name = f"{name} with {_BASIS} {basis}"
-    shape, shifts = _shape(layer.get("orig_shape")), bool(given.get("act_unsigned", False))
-    return ComfyLayer(name, shape, block, rotation, shifts)
-
-
-def _shape(shape: Any) -> tuple[int, int] | None:
-    if shape is None:
-        return None
-    rows, cols = shape
-    if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
-        raise ValueError(shape)
-    return rows, cols
+    shape = layer.get("orig_shape")
+    if shape is not None:
+        rows, cols = shape
+        if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
+            raise ValueError(shape)
+        shape = rows, cols
+    return ComfyLayer(name, shape, block, rotation, bool(given.get("act_unsigned", False)))
 
 
 def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
@@ -85,11 +81,8 @@ def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
     group = given.get(_ROTATED_GROUP)
     is_said = bool(given.get(_ROTATED, group is not None and format not in _ALWAYS_ROTATED))
     is_rotated = format in _ALWAYS_ROTATED or (format in _ROTATES and bool(given.get(_ROTATED)))
-    if not is_rotated:
-        return (
-            f"{_ROTATED} {format}".strip() if is_said else format,
-            0,
-        )  # of no tool: nobody reads it
+    if not is_rotated:  # what is said all the same is of no tool: nobody reads it
+        return (f"{_ROTATED} {format}".strip() if is_said else format), 0
     group = _GROUP if group is None else int(group)
     if group < 1:
         raise ValueError(group)

@@ -13,6 +13,7 @@ input, which names show as well.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -60,7 +61,13 @@ def merged(names: tuple[str, ...]) -> Groups:
 @lru_cache(maxsize=8)
 def of_one_input(names: tuple[str, ...]) -> Groups:
     """Return the groups of weights whose layers have one input; no weight is in two of them."""
-    parallel = set(_parallel_blocks(names))
+    norms: Counter[str] = Counter()
+    for name in names:
+        parent, _, layer = name.removesuffix(_WEIGHT).rpartition(".")
+        if name.endswith(_WEIGHT) and parent[-1:].isdecimal() and _NORM.search(layer):
+            norms[parent] += 1
+    # Blocks that have one norm: attention and what is beside it read what that gives.
+    parallel = {block for block, n in norms.items() if n == 1}
     found: dict[str, list[str]] = {}
     groups: list[tuple[str, ...]] = []
     for parent, layers in _by_parent(names).items():
@@ -100,13 +107,3 @@ def _groups(parent: str, layers: dict[str, str], rows: Sequence[_Row]) -> Iterat
         found = [*apart, present]
     for group in found:
         yield tuple(name for layer, name in layers.items() if layer in group)
-
-
-def _parallel_blocks(names: Iterable[str]) -> Iterator[str]:
-    """Yield the blocks that have one norm: attention and what is beside it read what that gives."""
-    norms: dict[str, int] = {}
-    for name in names:
-        parent, _, layer = name.removesuffix(_WEIGHT).rpartition(".")
-        if name.endswith(_WEIGHT) and parent[-1:].isdecimal() and _NORM.search(layer):
-            norms[parent] = norms.get(parent, 0) + 1
-    return (block for block, n in norms.items() if n == 1)

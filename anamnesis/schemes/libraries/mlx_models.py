@@ -91,14 +91,6 @@ def rows_of(config: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def path_in_mlx(kind: str, module: str) -> str:
-    """Return what mlx-lm calls a module of a file, of a type of models."""
-    for old, new in _PATHS.get(kind, {}).items():
-        if new not in module:
-            module = module.replace(old, new)
-    return module
-
-
 CONFIG_KEYS = ("quantization", "quantization_config")
 
 _EXPERT = re.compile(r"\.experts\.[0-9]+\.")
@@ -154,7 +146,11 @@ def with_each(
         entry = encoding.layout.declare(Layers(()))
         if entry["mode"] == "affine":  # as layers are that say no mode
             del entry["mode"]
-        given[module] = given[path_in_mlx(class_of(config), module)] = entry
+        path = module
+        for old, new in _PATHS.get(class_of(config), {}).items():
+            if new not in path:
+                path = path.replace(old, new)
+        given[module] = given[path] = entry
     return given
 
 

@@ -126,11 +126,21 @@ def stacked_experts(
     found = stacks_of({name: weight.shape for name, weight in weights.items()})
     if not found:
         return
-    inside, model_types = _inside(weights), read_model_types()
-    alternates = _WAYS[tool].alternates(model_types)
+    inside, model_types, ways = _inside(weights), read_model_types(), _WAYS[tool]
+    alternates = ways.alternates(model_types)
+    is_taken = ways.transposed is None or ways.transposed & model_types
     for module, stacks in found.items():
-        names = (*stacks.names, *stacks.biases)
-        why = _why_not(stacks, weights, tool, model_types, alternates, in_codes=in_codes)
+        names, own = (*stacks.names, *stacks.biases), [weights[name] for name in stacks.names]
+        if any(0 in weight.shape for weight in own):
+            why: str | None = "no values"
+        elif not in_codes and not all(map(_is_floats, own)):
+            why = IN_CODES
+        elif stacks.biases and alternates is None and not ways.alternating:
+            why = "experts with biases"
+        else:
+            why = _why_nobody(stacks, weights, alternates)
+        if why is None and stacks.orientation == "transposed" and not is_taken:
+            why = f"experts that are [in, out], which {tool} keeps stacked"
         if why is None and not inside.get(module, set()) <= set(names):
             why = "experts that have more than projections"
         if why is not None:
@@ -188,32 +198,6 @@ def _inside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
         if experts and rest.endswith(".weight"):
             found.setdefault(f"{head}experts", set()).add(name)
     return found
-
-
-def _why_not(
-    stacks: Stacks,
-    weights: Mapping[str, Weight],
-    tool: ExpertsTool,
-    model_types: frozenset[str],
-    alternates: bool | None,
-    *,
-    in_codes: bool,
-) -> str | None:
-    """Return why a tool does not take the stacks of a module apart, or nobody could."""
-    ways = _WAYS[tool]
-    if any(0 in weights[name].shape for name in stacks.names):
-        return "no values"
-    if not in_codes and any(not _is_floats(weights[name]) for name in stacks.names):
-        return IN_CODES
-    if stacks.biases and alternates is None and not ways.alternating:
-        return "experts with biases"
-    why = _why_nobody(stacks, weights, alternates)
-    if why is not None:
-        return why
-    is_taken = ways.transposed is None or ways.transposed & model_types
-    if stacks.orientation == "transposed" and not is_taken:
-        return f"experts that are [in, out], which {tool} keeps stacked"
-    return None
 
 
 def _why_nobody(

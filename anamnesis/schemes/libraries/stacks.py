@@ -70,9 +70,13 @@ def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
     """Return the stacks of a model's experts, by the names of their modules."""
     found: dict[str, dict[str, str]] = {}
     for name, shape in shapes.items():
-        place = _place(name) if len(shape) == 3 else None
-        if place:
-            found.setdefault(place[0], {})[place[1]] = name
+        if len(shape) != 3:
+            continue
+        if match := _STACK.search(name):
+            found.setdefault(name.rpartition(".")[0], {})[match[1]] = name
+        elif match := _GRANITE.search(name):
+            module = name.rsplit(".", 2)[0] + ".experts"
+            found.setdefault(module, {})[_IN_GRANITE[match[2]]] = name
     return {
         module: Stacks(
             names,
@@ -81,15 +85,6 @@ def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
         )
         for module, names in found.items()
     }
-
-
-def _place(name: str) -> tuple[str, str] | None:
-    """Return the module of a stack and what transformers calls it there; None of other weights."""
-    if match := _STACK.search(name):
-        return name.rpartition(".")[0], match[1]
-    if match := _GRANITE.search(name):
-        return name.rsplit(".", 2)[0] + ".experts", _IN_GRANITE[match[2]]
-    return None
 
 
 def _orientation(shapes: Shapes) -> Literal["linear", "transposed"] | None:

@@ -26,12 +26,6 @@ _NAMES_KEY = "tensor_names"
 _PLAIN = '{"_type": "Tensor"}'  # what its files say of a tensor that is none of its own
 
 
-def prefix_of(weight: str) -> str:
-    """Return what the names of a weight's parts begin with."""
-    head, dot, last = weight.rpartition(".")
-    return f"{head}{dot}_{last}_"
-
-
 def weight_of(codes: str) -> str | None:
     """Return the weight whose codes have a name; None for a name of something else."""
     head, dot, last = codes.rpartition(".")
@@ -90,12 +84,6 @@ def described_in(
             except (ValueError, RecursionError):
                 continue
     return found
-
-
-def asked_parts(weight: str, said: Described) -> list[str]:
-    """Return what the parts of a weight are called, by the end, that the file says it has."""
-    last = weight.rpartition(".")[2]
-    return [f"_{last}_{name}" for name in said.parts if name not in ACTIVATIONS]
 
 
 def describes_tensor(key: str, text: str) -> bool:

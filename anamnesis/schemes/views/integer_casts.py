@@ -7,6 +7,7 @@ are: products and sums are compared to the bit, of every code with the numbers o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -307,23 +308,16 @@ def by_row(view: Integers, unit: float) -> tuple[StoredTensor, StoredTensor, Int
     # F16.
     view = in_groups(centred(view, 8), view.shape[-1])
     if view.unit != unit:
-        old, exact = view.unit, True
-        if not _have_partners(view.scales, old, unit, exact):
-            exact = False
-            if not _have_partners(view.scales, old, unit, exact):
-                why = "no scale of some row gives the same products, divided by 127 or not"
-                raise view.refused(why)
-
-        def partners(scales: NDArray[Any]) -> NDArray[Any]:
-            return _partners(scales, old, unit, exact)[0]
-
-        scales = computed(partners, "F32", view.scales)
+        for exact in (True, False):
+            find = partial(_partners, old=view.unit, new=unit, exact=exact)
+            if all(find(some)[1] for (some,) in _pieces(512, view.scales)):
+                break
+        else:
+            why = "no scale of some row gives the same products, divided by 127 or not"
+            raise view.refused(why)
+        scales = computed(lambda scales: find(scales)[0], "F32", view.scales)
         view = view._replace(scales=scales, unit=unit, is_exact=exact)
     return signed(view), view.scales, view
-
-
-def _have_partners(scales: StoredTensor, old: float, new: float, exact: bool) -> bool:
-    return all(_partners(some, old, new, exact)[1] for (some,) in _pieces(512, scales))
 
 
 def _partners(

@@ -39,11 +39,7 @@ class LowRank(Seen[Weight]):
 
     @property
     def scheme(self) -> str:
-        return f"{self.stored.scheme}, smooth, rank {self._up.shape[1]} added"
-
-    @property
-    def _up(self) -> StoredTensor:
-        return self.parts[-1]
+        return f"{self.stored.scheme}, smooth, rank {self.parts[-1].shape[1]} added"
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
@@ -54,23 +50,20 @@ class LowRank(Seen[Weight]):
         overflows = self.stored.decode(band, _F32, scratch, raw)
         values = np.frombuffer(raw, np.float32).reshape(rows.n, cols.n)
         with np.errstate(all="ignore"):
-            values *= self._factors(cols, scratch)
+            # What a layer's input of 1 becomes, in 4 bits with a scale of its own.
+            smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols)
+            inputs = np.float32(1) / smooth.astype(np.float32)
+            scales = np.maximum(np.abs(inputs), _LEAST) / _LARGEST
+            values *= np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
             values += np.float32(0)  # as sums begin with it
             self._add_product(values, rows, cols, scratch)
         return overflows + scratch.convert(raw, dtype, out)
 
-    def _factors(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        """Return what a layer's input of 1 becomes, in 4 bits with a scale of its own."""
-        smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols).astype(np.float32)
-        inputs = np.float32(1) / smooth
-        scales = np.maximum(np.abs(inputs), _LEAST) / _LARGEST
-        factors: NDArray[Any] = np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
-        return factors
-
     def _add_product(self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch) -> None:
-        rank = self._up.shape[1]
-        left = _lines(scratch, _UP, self._up, rows).astype(np.float32).reshape(-1, rank)
-        down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
+        down, up = self.parts[-2:]
+        rank = up.shape[1]
+        left = _lines(scratch, _UP, up, rows).astype(np.float32).reshape(-1, rank)
+        of_columns = _lines(scratch, _DOWN, down, Run(0, self.shape[1])).reshape(-1, rank)
         step = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL
         # So many products are added up before the sum is added to others, as BLAS does it.
         some = -(-rank // 2) if 192 < rank <= 384 else 192
@@ -78,7 +71,7 @@ class LowRank(Seen[Weight]):
             last = min(first + step, cols.stop)
             sums = np.zeros((rows.n, last - first), np.float32)
             for at in range(0, rank, some):
-                thin, right = left[:, at : at + some], down[first:last, at : at + some]
+                thin, right = left[:, at : at + some], of_columns[first:last, at : at + some]
                 factors = np.ascontiguousarray(thin).reshape(-1), panels(right.T)
                 size = (1, last - first, thin.shape[1], 0, scratch.level)
                 _core.add_product(sums.reshape(-1), *factors, *size)

@@ -11,12 +11,12 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.families.bnb.layouts import (
+    QUANT_STATE,
     FourBitLayout,
     Int8Layout,
     four_bit_weight,
     int8_weight,
 )
-from anamnesis.schemes.families.bnb.state import QUANT_STATE
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -76,18 +76,15 @@ class FourBitWeight(TiledWeight):
         out: memoryview,
     ) -> int:
         """Decode codes, the first of them `phase` from the beginning of its block."""
-        kernel = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[dtype.name]
+        code, output = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[dtype.name]
         codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
         scaling = absmax, _core.FLOATS[kind], self.block, phase, scratch.level
-        return _core.dequantize_absmax(*kernel, codes, out, n, codebook, *scaling)
+        return _core.dequantize_absmax(code, output, codes, out, n, codebook, *scaling)
 
     @property
     def column_step(self) -> int:
-        return self.block if self._rows_are_blocks else 1
-
-    @property
-    def _rows_are_blocks(self) -> bool:
-        return self.shape[1] % self.block == 0 and self.block % 2 == 0
+        """A block where each row is of whole ones, which are of whole bytes."""
+        return self.block if self.shape[1] % self.block == 0 == self.block % 2 else 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
@@ -95,7 +92,8 @@ class FourBitWeight(TiledWeight):
         """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
         width = self.shape[1]
         decode, between = self._decode_between, width
-        if self._rows_are_blocks and cols.start % self.block == 0 == cols.n % self.block:
+        is_of_blocks = cols.start % self.block == 0 == cols.n % self.block
+        if is_of_blocks and self.column_step > 1:
             decode, between = self._decode_blocks, width // self.block
         elif width - cols.n > _WORTH_A_CALL:
             decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
@@ -233,5 +231,5 @@ class Int8Weight(DecodedByTiles):
         codes, absmax = self.parts[:2]
         read, n = scratch.read_tile(0, codes, rows, cols), rows.n * cols.n
         of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
-        kernel = _core.ABSMAX["INT8"], _core.OUTPUTS[dtype.name]
-        return _core.dequantize_absmax(*kernel, read, out, n, b"", *of_rows, 0, scratch.level)
+        code, output = _core.ABSMAX["INT8"], _core.OUTPUTS[dtype.name]
+        return _core.dequantize_absmax(code, output, read, out, n, b"", *of_rows, 0, scratch.level)

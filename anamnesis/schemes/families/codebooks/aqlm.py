@@ -43,10 +43,6 @@ class AqlmWeight(CodebookWeight):
         books = f"{n} codebook{'s' if n > 1 else ''} of {entries.bit_length() - 1} bits"
         return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
 
-    @property
-    def _rows_of_code(self) -> int:
-        return self.books.shape[2]
-
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
         n_books, entries, tall, wide = self.books.shape
         down = Run(rows.start // tall, -(-rows.stop // tall))

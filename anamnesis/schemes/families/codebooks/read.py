@@ -84,7 +84,7 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
         raise scales.misshapen(f"floats [{codes.shape[0]}, 1, 1, 1]")
     check_size(books)
     shape = (codes.shape[0] * tall, codes.shape[1] * wide)
-    return AqlmWeight(name, shape, (codes, books, scales))
+    return AqlmWeight(name, shape, (codes, books, scales), tall)
 
 
 def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:

@@ -34,7 +34,6 @@ _INDICES, _RES_INDICES, _CENTROIDS, _RES_CENTROIDS, _PERM, _SCALE, _BIAS = range
 class VptqWeight(CodebookWeight):
     """Codes and centroids, and what else there is."""
 
-    length: int
     res_indices: StoredTensor | None
     res_centroids: StoredTensor | None
     perm: StoredTensor | None
@@ -52,10 +51,6 @@ class VptqWeight(CodebookWeight):
     def scheme(self) -> str:
         more = f" and {self._corrections}" if self._corrections else ""
         return f"VPTQ, vectors of {self.length}, {self._entries(self.books)} centroids{more}"
-
-    @property
-    def _rows_of_code(self) -> int:
-        return self.length
 
     @property
     def _corrections(self) -> int:

@@ -22,6 +22,7 @@ FLOATS = ("F16", "BF16", "F32")
 class CodebookWeight(Weight):
     """A matrix whose values are made in float32, some rows and columns at a time."""
 
+    length: int  # rows that a code has values of
     is_rounded: bool = field(default=False, kw_only=True)
 
     @property
@@ -39,8 +40,7 @@ class CodebookWeight(Weight):
         return values.astype(self.books.dtype.numpy()).astype(np.float32)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        rows, cols = self.shape
-        step = self._rows_of_code
+        (rows, cols), step = self.shape, self.length
         n_elements = min(n_bytes, band_bytes()) // dtype.n_bytes(1) // _SHARE
         if step * cols <= 4 * n_elements:
             return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
@@ -51,11 +51,6 @@ class CodebookWeight(Weight):
             values = self._values(*band.tile(self.shape[1]), scratch)
             values = np.ascontiguousarray(values, np.float32)
         return scratch.convert(values.reshape(-1).view(np.uint8).data, dtype, out)
-
-    @property
-    @abstractmethod
-    def _rows_of_code(self) -> int:
-        """Rows that a code has values of."""
 
     @abstractmethod
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:

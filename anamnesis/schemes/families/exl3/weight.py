@@ -70,25 +70,21 @@ class Exl3Weight(DecodedByTiles):
         in_scales = self._scales(_IN, around, scratch)
         trellis = _core.TRELLISES[f"EXL3_{self.codebook.upper()}"]
         kernel, overflows = (trellis, _core.OUTPUTS[dtype.name]), 0
+        tiles = self.parts[_TRELLIS]  # of in features by out features
+        tile_bytes = tiles.dtype.n_bytes(tiles.shape[2])
+        stride, n_bytes = tiles.shape[1] * tile_bytes, BLOCK // TILE * tile_bytes
+        top, n_tiles = around.start // TILE * stride, around.n // TILE
         for first in range(rows.start // BLOCK * BLOCK, rows.stop, BLOCK):
             some = Run(max(first, rows.start), min(first + BLOCK, rows.stop))
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
-            codes = self._tiles(first, around, scratch)
+            start = top + first // TILE * tile_bytes
+            codes = scratch.read_rows(_TRELLIS, tiles, start, stride, n_bytes, n_tiles)
             scales = in_scales, self._scales(_OUT, Run(first, first + BLOCK), scratch)
             wanted = some.start - first, some.n, cols.start - around.start, cols.n
             overflows += _core.dequantize_trellis(
                 *kernel, codes, out[begin:end], self.bits, around.n, *scales, *wanted, scratch.level
             )
         return overflows
-
-    def _tiles(self, row: int, cols: Run, scratch: Scratch) -> memoryview:
-        """Read the tiles of a block of out features, of some in features."""
-        trellis = self.parts[_TRELLIS]
-        tile_bytes = trellis.dtype.n_bytes(trellis.shape[2])
-        stride = trellis.shape[1] * tile_bytes
-        first = cols.start // TILE * stride + row // TILE * tile_bytes
-        n_bytes = BLOCK // TILE * tile_bytes
-        return scratch.read_rows(_TRELLIS, trellis, first, stride, n_bytes, cols.n // TILE)
 
     def _scales(self, slot: int, some: Run, scratch: Scratch) -> memoryview:
         """Read what some features are multiplied by, as half floats."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from math import ldexp, prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
@@ -114,13 +114,9 @@ def _with_halves(
     known[:low] = [_LEAST_CODE] * low
     known[high + 1 :] = [_MOST_CODE] * (255 - high)
     table = np.repeat(np.array(known, np.uint8), 2).view(np.uint16)
-
-    def looked_up(units: range, scales: Bytes) -> NDArray[Any]:
-        return table.take(scales.reshape(-1))
-
     shape = (*view.shape[:-1], view.shape[-1] // GROUPS["NVFP4"])
-    part = Part(view.scales.name, _U8, shape)
-    scales = made_of(part, [view.scales], view.scales.n_bytes, looked_up)
+    part, n = Part(view.scales.name, _U8, shape), view.scales.n_bytes
+    scales = made_of(part, [view.scales], n, lambda _, raw: table.take(raw.reshape(-1)))
     return Cast(_as(view, new, scales), second)
 
 

@@ -128,14 +128,25 @@ class Fp4Weight(InRows, DecodedByTiles):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
-        scales, lost = self._scales(rows, cols, scratch)
+        per_row = self.stored_cols // self.group
+        start, n = rows.start * per_row + cols.start // self.group, -(-cols.n // self.group)
+        stored = scratch.read_rows(_SCALES, self.parts[1], start, per_row, n, rows.n)
+        second = b""
+        if len(self.parts) > 2:
+            matrix = rows.start // self.shape[-2] if self.parts[2].n_elements > 1 else 0
+            second = bytes(scratch.read(_SECOND, self.parts[2], 4 * matrix, 4))
+        table, lost = self.format.scales(second, self.rounded.name if self.rounded else "F32")
+        scales = scratch.room(_RECOVERED, 4 * len(stored))
+        _core.recover_absmax(stored, scales, table, _ONE, _ALL, _MINUS_ZERO)
+        # Of how many codes the scale became infinite when it was rounded.
+        n_lost = self.group * sum(bytes(stored).count(code) for code in lost)
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
         codes = scratch.read_rows(_CODES, self.parts[0], first, stride, cols.n // 2, rows.n)
         kind = _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"]
         kernel, n = (kind, _core.OUTPUTS[dtype.name]), rows.n * cols.n
         absmax = scales, _core.FLOATS["F32"], self.group, 0
-        return lost + _core.dequantize_absmax(
+        return n_lost + _core.dequantize_absmax(
             *(*kernel, codes, out, n, self.format.codebook, *absmax, scratch.level)
         )
 
@@ -145,23 +156,6 @@ class Fp4Weight(InRows, DecodedByTiles):
             Stretch(slot, self.parts[slot], rows.start * width, rows.n * width)
             for slot, width in zip((_CODES, _SCALES), widths, strict=True)
         ]
-
-    def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int]:
-        """Return the float32 scales of a tile, whose columns begin with a group."""
-        # Also how many codes have one that became infinite when it was rounded.
-        per_row = self.stored_cols // self.group
-        first, n = cols.start // self.group, -(-cols.n // self.group)
-        start = rows.start * per_row + first
-        stored = scratch.read_rows(_SCALES, self.parts[1], start, per_row, n, rows.n)
-        recovered = scratch.room(_RECOVERED, 4 * len(stored))
-        second = b""
-        if len(self.parts) > 2:
-            matrix = rows.start // self.shape[-2] if self.parts[2].n_elements > 1 else 0
-            second = bytes(scratch.read(_SECOND, self.parts[2], 4 * matrix, 4))
-        scales = self.format.scales(second, self.rounded.name if self.rounded else "F32")
-        _core.recover_absmax(stored, recovered, scales.table, _ONE, _ALL, _MINUS_ZERO)
-        n_lost = sum(bytes(stored).count(code) for code in scales.lost)
-        return recovered, self.group * n_lost
 
 
 def nibbles_swapped(codes: StoredTensor) -> StoredTensor:

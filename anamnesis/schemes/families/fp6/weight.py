@@ -43,7 +43,8 @@ def mxfp6(
         return pairs.reshape(-1).view(np.uint8)
 
     def as_float32(units: range, raw: NDArray[Any]) -> NDArray[Any]:
-        return _powers()[raw.reshape(-1)].view(np.uint8)
+        powers: NDArray[Any] = _powers()[raw.reshape(-1)]
+        return powers.view(np.uint8)
 
     part = Part(codes.name, DTYPES["F8_E4M3"], shape)
     as_codes = made_of(part, [codes], codes.n_bytes // 3, as_e4m3)

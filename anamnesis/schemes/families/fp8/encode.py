@@ -39,18 +39,16 @@ class Fp8(Blockwise):
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         loss = super().encode(values, task, outs)
-        if self.rule == "reciprocal":
-            one = self.constants((), task.found).get("scales")
-            if _ZERO in bytes(outs[1] if one is None else one):
-                self._check_codes(task, bytes(outs[0]))
-        return loss
-
-    def _check_codes(self, task: Task, codes: bytes) -> None:
-        """Refuse codes that are NaNs, which values that are finite have become."""
-        # Their scale is zero, so that a look at all codes is seldom needed.
+        if self.rule != "reciprocal":
+            return loss
+        one = self.constants((), task.found).get("scales")
+        if _ZERO not in bytes(outs[1] if one is None else one):
+            return loss
+        # Where a scale is zero, values that are finite may have become NaNs.
+        codes = bytes(outs[0])
         first = min((at for code in _NANS if (at := codes.find(code)) >= 0), default=None)
         if first is None:
-            return
+            return loss
         row, col = divmod(task.band.start + first, task.shape[-1])
         row, col = row + task.origin[0], col + task.origin[1]
         where = "it" if self.has_one_scale else f"row {row}"

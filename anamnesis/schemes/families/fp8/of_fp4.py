@@ -49,7 +49,7 @@ def as_eights(view: Floats, grid: ScaleGrid) -> Floats:
     wide, group = grid.block_cols, view.grid.block_cols
     if grid.kind != "tensor" and wide % group and wide < view.shape[-1]:
         raise _refused(view, f"blocks end within {group} codes that share a scale")
-    cast = _Cast(view, grid, _exponents(view))
+    cast = _Cast(view, grid)
     if not cast.is_in_groups:
         found = cast.scales()
         if found is None:
@@ -130,52 +130,25 @@ class _Needs(NamedTuple):
         return scale.astype(np.uint8), is_right
 
 
-class _Cast(NamedTuple):
+class _Cast:
     """Codes, what they are multiplied by, and which of them are to have one scale."""
 
-    view: Floats
-    grid: ScaleGrid
-    exponents: StoredTensor
-
-    @property
-    def group(self) -> int:
-        """Codes of a row that have a scale."""
-        return self.view.grid.block_cols
-
-    @property
-    def n_cols(self) -> int:
-        return self.view.shape[-1] // self.group
-
-    @property
-    def n_rows(self) -> int:
-        return prod(self.view.shape[:-1])
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows are cut into blocks at a time, and how many are in a block."""
-        if self.grid.kind == "tensor":
-            return self.n_rows, self.n_rows
-        height = self.view.shape[-2]
-        tall = min(self.grid.block_rows, height)
-        return (self.n_rows if tall == 1 else height), tall
-
-    @property
-    def per_block(self) -> int:
-        if self.grid.kind == "tensor":
-            return self.n_cols
-        return min(-(-self.grid.block_cols // self.group), self.n_cols)
-
-    @property
-    def is_in_groups(self) -> bool:
-        """Whether blocks are MXFP8's."""
-        grid = self.grid
-        return grid.kind == "block" and (grid.block_rows, grid.block_cols) == MX_BLOCK
-
-    @property
-    def why(self) -> str:
-        own = self.view.scales
-        may_be_none = own is not None and own.dtype.name != _E8M0.name
-        return f"a scale is no power of two, or {_TOO_WIDE}" if may_be_none else _TOO_WIDE
+    def __init__(self, view: Floats, grid: ScaleGrid) -> None:
+        self.view, self.exponents = view, _exponents(view)
+        self.part = Part(view.name, _E4M3, view.shape)
+        self.group = view.grid.block_cols  # codes of a row that have a scale
+        self.n_cols, self.n_rows = view.shape[-1] // self.group, prod(view.shape[:-1])
+        # How many rows are cut into blocks at a time, and rows and groups of each that are in one.
+        height = view.shape[-2]
+        tall = min(grid.block_rows, height)
+        self.rows = (self.n_rows if tall == 1 else height), tall
+        self.per_block = min(-(-grid.block_cols // self.group), self.n_cols)
+        if grid.kind == "tensor":
+            self.rows, self.per_block = (self.n_rows, self.n_rows), self.n_cols
+        is_block = grid.kind == "block"
+        self.is_in_groups = is_block and (grid.block_rows, grid.block_cols) == MX_BLOCK  # MXFP8's
+        of_powers = view.scales is not None and view.scales.dtype.name == _E8M0.name
+        self.why = _TOO_WIDE if of_powers else f"a scale is no power of two, or {_TOO_WIDE}"
 
     def scales(self) -> Bytes | None:
         """Return the scale of each block, as E8M0; None if one has none."""
@@ -278,10 +251,6 @@ class _Cast(NamedTuple):
         given = [self.exponents, self.view.codes]
         of_pairs = made_of(Part(self.view.name, _E8M0, (n,)), given, n, scales)
         return of_pairs, made_of(self.part, given, n, made)
-
-    @property
-    def part(self) -> Part:
-        return Part(self.view.name, _E4M3, self.view.shape)
 
 
 def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Bytes) -> NDArray[Any]:

@@ -116,16 +116,25 @@ def _drop_ones(ledger: Ledger) -> None:
 
 def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts, ends: _Ends) -> Pair:
     """Find the scale of a weight, in whichever file it lies."""
-    # A second one would be left over, which stops the run.
+    # The first that stands under a name that fits; a second one would be left over, which stops the
+    # run. No two weights share one.
     if facts.method in _FOREIGN_METHODS:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
-    scale = _scale_of(codes.name, ledger, ends)
+    name, scale = codes.name, None
+    is_weight = f".{name}".endswith(".weight")
+    heads = {True: name, False: name.removesuffix("weight")}
+    for is_suffix, end in ends:
+        found = ledger.find(heads[is_suffix] + end) if is_weight or is_suffix else None
+        # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
+        if found and not (end.startswith("_weight") and f"{name}_weight" in ledger.stored):
+            scale = found
+            break
     if scale is None and facts.method is not None and facts.method not in _INTEGER_METHODS:
         raise _unscaled(codes, f"the config says {facts.method}")
     is_rounded = (facts.method or "").lower() == "modelopt"
     if scale is not None and scale.name.endswith(_OLD_SCALE):
         is_rounded = is_rounded or layouts.COMFY_SCALE.weight_of(scale.name) is not None
-    return Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
+    return Pair(codes, scale, name, IN_OUTPUT if is_rounded else None)
 
 
 def _is_layer(name: str) -> bool:
@@ -168,18 +177,6 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     if scale.shape != grid:
         return None
     return Pair(codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape), scale, name)
-
-
-def _scale_of(name: str, ledger: Ledger, ends: _Ends) -> StoredTensor | None:
-    """Return the first scale that stands under a name that fits; no two weights share one."""
-    is_weight = f".{name}".endswith(".weight")
-    heads = {True: name, False: name.removesuffix("weight")}
-    for is_suffix, end in ends:
-        scale = ledger.find(heads[is_suffix] + end) if is_weight or is_suffix else None
-        # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
-        if scale and not (end.startswith("_weight") and f"{name}_weight" in ledger.stored):
-            return scale
-    return None
 
 
 def _comfy(pair: Pair, ledger: Ledger, facts: QuantFacts) -> Pair:

@@ -74,8 +74,11 @@ class BlockCodes(Codes):
                 *(_core.BLOCKS[self.block_type], given, (stop - first) // cols, cols, weights, out),
                 *(task.measures, task.level),
             )
-            if isinstance(found, int):
-                raise NotFinite(_why(given, found, task.band.start + first + found, task.shape))
+            if isinstance(found, int):  # the place of what has no code
+                value = given.cast("f")[found]
+                where = place_of(task.band.start + first + found, task.shape)
+                large = f"the scale of the block at {where} is too large for float16"
+                raise NotFinite(large if isfinite(value) else f"{value} at {where}")
             lost.append(found)
         absolute, largest, squared, power = zip(*lost, strict=True)
         return task.measured((sum(absolute), max(largest), sum(squared), sum(power)))
@@ -94,14 +97,6 @@ class BlockCodes(Codes):
             runs.append((start - task.band.start, stop - task.band.start, weights))
             start = stop
         return runs
-
-
-def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str:
-    """Say what has no code, and at which element of the weight."""
-    value, where = values.cast("f")[index], place_of(at, shape)
-    if isfinite(value):
-        return f"the scale of the block at {where} is too large for float16"
-    return f"{value} at {where}"
 
 
 @dataclass(frozen=True)

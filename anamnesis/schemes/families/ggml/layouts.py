@@ -92,22 +92,17 @@ class IntegerBlocks(Blocks):
         if isinstance(view, StoredTensor):
             return super().write(view, encoding)
         if isinstance(view, Integers):
-            rows = self._in_rows(view)
-            if rows is None:
+            _, bits, has_biases = INTEGERS[self.block_type]
+            if view.bits > bits:
                 return None
-            view = rows
+            if view.listed is not None:
+                raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
+            if has_biases:
+                view = integer_casts.with_biases(view, "F16")
+            else:
+                view = integer_casts.centred(view, bits)
+            view = integer_casts.as_rows(view, bits)
         return Repack((encoding,), (self._joined(view),), is_cast=view.is_cast)
-
-    def _in_rows(self, view: Integers) -> Rows | None:
-        """Return integers with a bias, or about 0; None if they have too many bits."""
-        kind = INTEGERS[self.block_type]
-        if view.bits > kind.bits:
-            return None
-        if view.listed is not None:
-            raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
-        if kind.has_biases:
-            return integer_casts.as_rows(integer_casts.with_biases(view, "F16"), kind.bits)
-        return integer_casts.as_rows(integer_casts.centred(view, kind.bits), kind.bits)
 
     def _joined(self, rows: Rows) -> StoredTensor:
         bits, cols = rows.bits, rows.shape[-1]

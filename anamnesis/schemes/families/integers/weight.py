@@ -227,13 +227,9 @@ class IntegerWeight(InRows):
     @property
     def lines(self) -> int:
         """Rows of one part, of planes in parts; else all of them."""
-        n_rows = prod(self._stored[:-1])
-        is_parted = self.planes is not None and self.planes.in_parts
-        return self.parts[_CODES].n_bytes // self._line_bytes if is_parted else max(n_rows, 1)
-
-    @property
-    def _line_bytes(self) -> int:
-        return self._stored[-1] * self.planes.width if self.planes else 0
+        if self.planes is None or not self.planes.in_parts:
+            return max(prod(self._stored[:-1]), 1)
+        return self.parts[_CODES].n_bytes // (self._stored[-1] * self.planes.width)
 
     def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         row, col = rows.start, cols.start
@@ -276,9 +272,13 @@ class IntegerWeight(InRows):
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
         """Return the codes, how far rows lie apart, and the place of the first code."""
         codes = self.parts[_CODES]
-        if self.planes is not None:
-            stride, width = self._line_bytes, self.planes.width
-            first, last = self._line_of(rows.start), self._line_of(rows.stop - 1)
+        if (planes := self.planes) is not None:
+            stride, width = self._stored[-1] * planes.width, planes.width
+            first, last = rows.start, rows.stop - 1  # rows; then the lines that hold them
+            if planes.in_parts:
+                first, last = first % self.lines, last % self.lines
+            else:
+                first, last = first // planes.stacked, last // planes.stacked
             begin, n_bytes = first * stride + cols.start * width, cols.n * width
             read = scratch.read(_CODES, codes, begin, (last - first) * stride + n_bytes)
             return read, stride, 0
@@ -296,11 +296,6 @@ class IntegerWeight(InRows):
 
     def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
         return _items(scratch, _SCALES, self.parts[_SCALES], start, n)
-
-    def _line_of(self, row: int) -> int:
-        """Return the line of bytes that holds a row of planes."""
-        assert self.planes is not None
-        return row % self.lines if self.planes.in_parts else row // self.planes.stacked
 
     def _planes_of(self, row: int) -> tuple[int, int, int, int, int]:
         """Return the kernel's arguments for planes, from a row on."""

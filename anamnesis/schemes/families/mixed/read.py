@@ -1,23 +1,76 @@
-"""Which stored tensors are a matrix with a mask, and what is dense of it."""
+"""compressed-tensors' sparse matrices: a mask says which values are stored.
+
+    compressed   any dtype [rows, cols / 2], or [values]
+    bitmask      U8 [rows, cols / 8], the lowest bit of a byte for the first of its columns
+    row_offsets  I64 [rows], where the values of each row start; `sparse-bitmask` only
+    shape        I64 [2] or [2, 1]
+
+`sparse-24-bitmask` keeps two of every four values, under the name of the module; `sparse-bitmask`
+any number of them, under that of the weight. What is not stored is zero. The dense matrix may be
+quantised: it is read as it would be if it were stored as such.
+
+Canonical: `sparse24_bitmask_decompress` and `bitmask_decompress` of compressed-tensors 0.14.0.1,
+the last one to have them.
+"""
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.seen import Seen
+from anamnesis.schemes.core.weight import Scratch, Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.fp8 import read as fp8
 from anamnesis.schemes.families.integers import read as integers
-from anamnesis.schemes.families.mixed.sparse import SparsePlain, SparseWeight
 from anamnesis.sources.expanded import ExpandedSource, Sparse
 
-_24 = 4  # columns of which two are stored
-_ITEMS = (1, 2, 4, 8)
 _SIZES = {"I64": "q", "I32": "i"}
 _BESIDE = ("_scale", "_zero_point")  # of a quantised weight, after its name
+
+
+@dataclass(slots=True, eq=False)
+class SparsePlain(Plain):
+    """A matrix of numbers; `dense` is what it would be stored as otherwise."""
+
+    dense: StoredTensor
+
+    @property
+    def id(self) -> str:
+        return f"sparse-{self.dense.dtype.name.lower()}"
+
+    @property
+    def scheme(self) -> str:
+        return f"sparse {self.dense.dtype.name}"
+
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        dense = Plain(self.name, self.shape, (self.dense,))
+        return dense.decode(band, dtype, scratch, out)
+
+
+class SparseWeight(Seen[Weight]):
+    """A quantised matrix, seen as the weight that it would be otherwise."""
+
+    __slots__ = ()
+
+    has_ranges: ClassVar[bool] = True
+
+    @property
+    def id(self) -> str:
+        return f"sparse-{self.stored.id}"
+
+    @property
+    def scheme(self) -> str:
+        return f"sparse {self.stored.scheme}"
+
+    def by_reference(self, dtype: DType) -> Self:
+        return self
 
 
 class _Parts(NamedTuple):
@@ -96,10 +149,10 @@ def _read_shape(parts: _Parts) -> tuple[int, int]:
         raise shape.malformed(f"{shape.name}: {rows} x {cols} is no shape of a matrix")
     if mask.dtype.name != "U8" or mask.shape != (rows, -(-cols // 8)):
         raise mask.misshapen(f"U8 [{rows}, {-(-cols // 8)}]")
-    if values.dtype.bits not in [8 * n for n in _ITEMS] or values.dtype.kind == "block":
+    if values.dtype.bits not in (8, 16, 32, 64) or values.dtype.kind == "block":
         raise values.misshapen("a dtype of whole bytes")
     if parts.starts is None:
-        if cols % _24 or values.shape != (rows, cols // 2):
+        if cols % 4 or values.shape != (rows, cols // 2):
             raise values.misshapen(f"two of every four of {rows} x {cols}")
         return rows, cols
     if (parts.starts.dtype.name, parts.starts.shape) != ("I64", (rows,)):

@@ -50,23 +50,20 @@ class TailSurvey(Survey):
         first, last = np.searchsorted(self._rows, (start, stop))
         seen = np.frombuffer(values, np.float32).reshape(-1, self._cols)
         step = max(1, _AT_ONCE // self._cols)
-        for begin in range(first, last, step):
-            end = min(last, begin + step)
-            self._take(seen[self._rows[begin:end] - start], begin * self._cols, level)
-
-    def _take(self, rows: NDArray[np.float32], begin: int, level: int) -> None:
-        """Keep what is picked of rows, which begin at a place among all that are looked at."""
-        rotated = self._rotate(rows.reshape(-1).view(np.uint8).data, level)
-        groups = np.frombuffer(rotated, np.float32).reshape(-1, GROUP)
-        with np.errstate(all="ignore"):
-            largest = np.abs(groups).max(1, keepdims=True)
-            levels = (groups / np.maximum(largest, np.float32(_LEAST))).reshape(-1)
-        end = begin + levels.size
-        if self._n <= _PICKED:
-            self._sample[begin:end] = levels
-            return
-        own = slice(*np.searchsorted(self._picked, np.array((begin, end), np.uint32)))
-        self._sample[self._places[own]] = levels[self._picked[own] - np.uint32(begin)]
+        for at in range(first, last, step):
+            rows = seen[self._rows[at : min(last, at + step)] - start]
+            rotated = self._rotate(rows.reshape(-1).view(np.uint8).data, level)
+            groups = np.frombuffer(rotated, np.float32).reshape(-1, GROUP)
+            with np.errstate(all="ignore"):
+                largest = np.abs(groups).max(1, keepdims=True)
+                levels = (groups / np.maximum(largest, np.float32(_LEAST))).reshape(-1)
+            # Their places among all that are looked at, of which some are kept.
+            begin, end = at * self._cols, at * self._cols + levels.size
+            if self._n <= _PICKED:
+                self._sample[begin:end] = levels
+                continue
+            own = slice(*np.searchsorted(self._picked, np.array((begin, end), np.uint32)))
+            self._sample[self._places[own]] = levels[self._picked[own] - np.uint32(begin)]
 
     def found(self) -> bytes:
         if not _excess_kurtosis(self._sample) > _HEAVIEST:

@@ -37,7 +37,7 @@ class RotatedInt8(Blockwise):
     group: int = field(kw_only=True)
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        return super().refuses(shape) or _refuses(shape, group_in(shape[-1], self.group))
+        return super().refuses(shape) or _refuses(shape, self.group)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         return super().encode(_rotated(values, task.shape[-1], self.group, task.level), task, outs)
@@ -50,9 +50,7 @@ class RotatedInt4(Codes):
     group: int
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        if len(shape) < 2:
-            return "not a matrix"
-        return _refuses(shape, max(group_in(shape[-1], self.group), _OF_INT4))
+        return _refuses(shape, self.group, _OF_INT4)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         *rows, cols = shape
@@ -81,10 +79,7 @@ class RotatedLevels(Codes):
     bits: int
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        if len(shape) < 2:
-            return "not a matrix"
-        whole = codebook.GROUP if self.bits == 4 else _OF_SIX_BITS
-        return _refuses(shape, max(group_in(shape[-1], self.group), whole))
+        return _refuses(shape, self.group, codebook.GROUP if self.bits == 4 else _OF_SIX_BITS)
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         if self.bits == 6 or len(shape) < 2:  # a sample of bands: it has the usual levels
@@ -181,7 +176,10 @@ class RotatedLevels(Codes):
         return packed.reshape(-1)
 
 
-def _refuses(shape: tuple[int, ...], whole: int) -> str | None:
+def _refuses(shape: tuple[int, ...], group: int, least: int = 1) -> str | None:
+    if len(shape) < 2:
+        return "not a matrix"
+    whole = max(group_in(shape[-1], group), least)
     if shape[-1] % whole:
         return f"rows are not in whole groups of {whole}"
     return f"{shape[-1]:,} values of a row are too many" if shape[-1] > _LONGEST else None

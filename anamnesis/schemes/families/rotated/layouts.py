@@ -70,18 +70,16 @@ class ComfyRotated(OfComfyUi):
         if self.bits < view.bits:
             return None
         codes = view.spread if self.bits == 8 else view.codes
-        parts = self.moved(view.name, {"codes": codes, "scales": self._scales(view)})
-        whole = completed(parts, self.beside(view.name, view.shape))
-        return Repack((encoding,), whole, is_cast=codes is not view.codes)
-
-    def _scales(self, view: Rotated) -> StoredTensor:
-        """Return a scale for each row."""
-        rows, scales = view.shape[0], in_float32(view.scales)
+        rows, scales = view.shape[0], in_float32(view.scales)  # a scale for each row
         own = (rows, 1) if self.bits == 8 else (rows,)
         if scales.n_elements == rows:
-            return scales._replace(shape=own)
-        raw = bytes(scales.source.read(scales.offset, scales.n_bytes))
-        return repeated(self.fields[1].part(view.name, scales.dtype, own), raw, scales)
+            scales = scales._replace(shape=own)
+        else:
+            raw = bytes(scales.source.read(scales.offset, scales.n_bytes))
+            scales = repeated(self.fields[1].part(view.name, scales.dtype, own), raw, scales)
+        parts = self.moved(view.name, {"codes": codes, "scales": scales})
+        whole = completed(parts, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, is_cast=codes is not view.codes)
 
 
 class ComfyInt8Rotated(ComfyRotated):

@@ -72,21 +72,17 @@ class RotatedWeight(Weight):
         if kind is not Rotated:
             return None
         codes, scales = self.parts[:2]
-        is_stored = type(self) is RotatedWeight
-        spread = codes if is_stored and self.bits == 8 else self._spread()
-        packed = (self.bits, codes) if is_stored else (8, spread)
-        return Rotated(self.name, self.shape, self.group, *packed, spread, scales)
-
-    def _spread(self) -> StoredTensor:
-        """Return 8-bit codes as they would be stored."""
 
         def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
             rows, cols = Run(units.start, units.stop), Run(0, self.shape[-1])
             return np.frombuffer(self._codes(rows, cols, Scratch()), np.uint8)
 
-        stored = self.parts[_CODES]
-        part = Part(stored.name, DTYPES["I8"], self.shape)
-        return made_of(part, [], prod(self.shape[:-1]), made, stored.source)
+        is_stored, spread = type(self) is RotatedWeight, codes
+        if not is_stored or self.bits != 8:  # 8-bit codes as they would be stored
+            part = Part(codes.name, DTYPES["I8"], self.shape)
+            spread = made_of(part, [], prod(self.shape[:-1]), made, codes.source)
+        packed = (self.bits, codes) if is_stored else (8, spread)
+        return Rotated(self.name, self.shape, self.group, *packed, spread, scales)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         *lead, rows, cols = self.shape

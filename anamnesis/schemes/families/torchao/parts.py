@@ -15,7 +15,6 @@ from anamnesis.schemes.libraries.torchao_metadata import (
     SCALE,
     ZEROS,
     Described,
-    prefix_of,
     weight_of,
 )
 from anamnesis.schemes.views.tiles import is_tiled
@@ -57,7 +56,8 @@ def parts_of(codes: str, facts: QuantFacts) -> Parts | None:
 def refuse_misdescribed(ledger: Ledger, facts: QuantFacts) -> None:
     """Refuse the parts of weights that are not what the file says of them."""
     for weight, said in facts.described.items():
-        prefix = prefix_of(weight)
+        head, dot, last = weight.rpartition(".")
+        prefix = f"{head}{dot}_{last}_"
         codes, scale, zeros = (ledger.find(prefix + part) for part in (CODES, SCALE, ZEROS))
         if codes is None:
             continue
@@ -77,12 +77,19 @@ def _check(
         raise _wrong(codes, said, f"of the shape {list(said.shape or ())}")
     if scale is None or not said.block or not codes.n_elements:
         return
-    if said.kind in _IN_ROWS:
-        _check_groups(said, shape, codes, scale)
-    else:
+    if said.kind in _IN_BLOCKS:
         _check_blocks(said, shape, codes, scale)
         if zeros is not None:
             _check_blocks(said, shape, codes, zeros)
+        return
+    size = said.block[0]
+    if len(said.block) > 1 or size <= 0 or not shape or shape[-1] % size:
+        raise _wrong(codes, said, f"in rows of whole blocks of {list(said.block)}")
+    rows, groups = prod(shape[:-1]), shape[-1] // size
+    fits = said.is_tiled is not True and scale.shape == (*shape[:-1], groups)
+    if not fits and not (said.is_tiled is not False and is_tiled(scale, rows, groups)):
+        how = "in tiles " if said.is_tiled else ""
+        raise scale.malformed(f"{scale} has no scale {how}for each {size:,} values of {codes}")
 
 
 def _shape(said: Described, codes: StoredTensor) -> tuple[int, ...]:
@@ -96,20 +103,6 @@ def _shape(said: Described, codes: StoredTensor) -> tuple[int, ...]:
         if per_byte == 1 and element != codes.dtype.torch_name:
             raise _wrong(codes, said, f"of {element}")
     return (*codes.shape[:-1], codes.shape[-1] * per_byte) if codes.shape else ()
-
-
-def _check_groups(
-    said: Described, shape: tuple[int, ...], codes: StoredTensor, scale: StoredTensor
-) -> None:
-    """Compare scales of groups of a row, in tiles or not, with the values."""
-    size = said.block[0]
-    if len(said.block) > 1 or size <= 0 or not shape or shape[-1] % size:
-        raise _wrong(codes, said, f"in rows of whole blocks of {list(said.block)}")
-    rows, groups = prod(shape[:-1]), shape[-1] // size
-    fits = said.is_tiled is not True and scale.shape == (*shape[:-1], groups)
-    if not fits and not (said.is_tiled is not False and is_tiled(scale, rows, groups)):
-        how = "in tiles " if said.is_tiled else ""
-        raise scale.malformed(f"{scale} has no scale {how}for each {size:,} values of {codes}")
 
 
 def _check_blocks(

@@ -118,7 +118,15 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 def weight_of(parts: gptq_and_awq.Parts, facts: QuantFacts) -> PackedWeight:
     """Return the weight that parts make, or raise what speaks against it."""
     gptq_and_awq.check_dtypes(parts)
-    _check_layout(parts, facts)
+    n_words, (n_groups, n_out) = parts.qweight.shape[1], parts.scales.shape
+    if (parts.qzeros.shape, n_words * _IN_WORD) != ((n_groups, n_words), n_out):
+        # All but GEMM in 4 bits is refused, if possible by name.
+        if n_words in (2 * n_out, 4 * n_out):
+            raise parts.unread("Marlin with zero points", facts)
+        bits, rest = divmod(_WORD_BITS * n_words, max(n_out, 1))
+        if parts.qzeros.shape == (n_groups, n_words) and 1 <= bits <= 16 and not rest:
+            raise parts.unread(f"AWQ in {bits} bits", facts)
+        raise parts.mismatch("the shapes fit neither GPTQ nor AWQ")
     gptq_and_awq.check_layout(parts, facts)
     if facts.bits and PACKING.bits not in facts.bits:
         widths = " or ".join(str(bits) for bits in sorted(facts.bits))
@@ -129,18 +137,3 @@ def weight_of(parts: gptq_and_awq.Parts, facts: QuantFacts) -> PackedWeight:
     size = gptq_and_awq.find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)
     return PackedWeight(parts.weight_name, shape, parts.stored, PACKING, False, size)
-
-
-def _check_layout(parts: gptq_and_awq.Parts, facts: QuantFacts) -> None:
-    """Refuse all but GEMM in 4 bits, if possible by name."""
-    n_words = parts.qweight.shape[1]
-    n_groups, out_features = parts.scales.shape
-    shapes = ((n_groups, n_words), out_features)
-    if (parts.qzeros.shape, n_words * _IN_WORD) == shapes:
-        return
-    if n_words == 2 * out_features or n_words == 4 * out_features:
-        raise parts.unread("Marlin with zero points", facts)
-    bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
-    if parts.qzeros.shape == (n_groups, n_words) and 1 <= bits <= 16 and not rest:
-        raise parts.unread(f"AWQ in {bits} bits", facts)
-    raise parts.mismatch("the shapes fit neither GPTQ nor AWQ")

@@ -47,7 +47,13 @@ def find(parts: Parts, facts: QuantFacts) -> IntegerWeight | None:
         expected = ((rows, places // _IN_WORD), (rows, places))
         if scales[0] != rows:
             return None
-    _check(parts, layout, expected, rows, cols)
+    own = parts.qweight, parts.qzeros, parts.scales
+    for part, dtypes in zip(own, _DTYPES[layout], strict=True):
+        if part.dtype.name not in dtypes:
+            raise parts.refusal(f"{part.name} is {part.dtype}, {dtypes} is expected")
+    found = (parts.qzeros.shape, parts.scales.shape)
+    if found != expected or 0 in (rows, cols) or (layout == FAST and cols % 64):
+        raise parts.mismatch(f"the shapes are not those of AWQ {layout}")
     if parts.g_idx is not None:
         raise parts.refusal("AWQ has no g_idx")
     size = _group_size(parts, cols, places, facts)
@@ -55,18 +61,6 @@ def find(parts: Parts, facts: QuantFacts) -> IntegerWeight | None:
     stored = (parts.qweight, parts.scales, parts.qzeros)
     shape, block = (rows, cols), (1, size)
     return kind(parts.weight_name, shape, stored, "PACKED4", block, parts.qzeros, producer=name)
-
-
-def _check(
-    parts: Parts, layout: str, expected: tuple[tuple[int, ...], ...], rows: int, cols: int
-) -> None:
-    codes, zeros, scales = _DTYPES[layout]
-    for part, dtypes in ((parts.qweight, codes), (parts.qzeros, zeros), (parts.scales, scales)):
-        if part.dtype.name not in dtypes:
-            raise parts.refusal(f"{part.name} is {part.dtype}, {dtypes} is expected")
-    found = (parts.qzeros.shape, parts.scales.shape)
-    if found != expected or 0 in (rows, cols) or (layout == FAST and cols % 64):
-        raise parts.mismatch(f"the shapes are not those of AWQ {layout}")
 
 
 def _group_size(parts: Parts, cols: int, places: int, facts: QuantFacts) -> int:

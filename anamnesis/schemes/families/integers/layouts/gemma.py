@@ -60,8 +60,12 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeig
         if scale.shape != (rows, groups) or groups == 0 or cols % groups:
             raise scale.misshapen(f"[{rows}, 1]", codes)
         kernel, half = ("INT8", 0) if bits == 8 else (f"PACKED{bits}", 1 << bits - 1)
-        own = name, (rows, cols), (codes, scale), kernel, (1, cols // groups)
-        return IntegerWeight(*own, constant=half, producer="Gemma", reference=IN_OUTPUT)
+        return IntegerWeight(
+            *(name, (rows, cols), (codes, scale), kernel, (1, cols // groups)),
+            constant=half,
+            producer="Gemma",
+            reference=IN_OUTPUT,
+        )
     return None
 
 

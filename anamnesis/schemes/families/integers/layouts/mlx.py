@@ -65,23 +65,20 @@ class InGroups(OfMlx):
 
     def write(self, view: Rows | Integers, encoding: Encoding) -> Repack | None:
         if isinstance(view, Integers):
+            from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
+
             if view.bits > self.bits:
                 return None
-            view = self._in_rows(view)
+            own = min(view.group, view.shape[-1])
+            sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
+            size = own if own in GROUP_SIZES else next(iter(sizes), GROUP_SIZES[0])
+            if view.shape[-1] % size:
+                raise view.refused(f"rows of {view.shape[-1]:,} are not in whole groups of {size}")
+            view = as_rows(with_biases(in_groups(view, size)), self.bits)
         assert view.biases is not None
         parts = {"codes": view.codes, "scales": view.scales, "biases": view.biases}
-        own = _encoding(replace(self, group_size=view.group))
-        return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
-
-    def _in_rows(self, view: Integers) -> Rows:
-        from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
-
-        own = min(view.group, view.shape[-1])
-        sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
-        size = own if own in GROUP_SIZES else next(iter(sizes), GROUP_SIZES[0])
-        if view.shape[-1] % size:
-            raise view.refused(f"rows of {view.shape[-1]:,} are not in whole groups of {size}")
-        return as_rows(with_biases(in_groups(view, size)), self.bits)
+        made = _encoding(replace(self, group_size=view.group))
+        return Repack((made,), self.moved(view.name, parts), is_cast=view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         return {"group_size": self.group_size, "bits": self.bits, "mode": "affine"}
@@ -162,30 +159,21 @@ def weight_of(
         raise scales.misshapen(f"[{', '.join(map(str, codes.shape[:-1]))}, groups]", codes)
     if biases.shape != scales.shape or biases.dtype != scales.dtype:
         raise biases.misshapen(f"{scales.describe()}, as of {scales.name},", codes)
-    bits, size = _layout(codes, scales, given)
-    shape = (*codes.shape[:-1], scales.shape[-1] * size)
-    own = codes.name, shape, (codes, scales, biases), f"PACKED{bits}", (1, size)
-    return IntegerWeight(*own, biases=biases, producer="MLX", reference=_REFERENCE)
-
-
-def _layout(
-    codes: StoredTensor, scales: StoredTensor, given: tuple[int, int] | None
-) -> tuple[int, int]:
-    """Return bits and group size: of those that explain the shapes the ones that are declared."""
+    # Of bits and group sizes that explain the shapes, those that are declared.
     fitting = _fitting(codes, scales)
     if not fitting:
         raise scales.misshapen("a scale for each 32, 64 or 128 codes", codes)
-    if given in fitting:
-        return given
-    if len(fitting) > 1:
+    if given not in fitting and len(fitting) > 1:
         *some, last = map(_in_words, fitting)
-        choices = f"{', '.join(some)} or {last}"
         but = f", and not {_in_words(given)}, as the config has it" if given else ""
         raise codes.unsupported(
-            f"{codes} may hold {choices}{but}; say which with bits and group_size in quantization "
-            "of config.json"
+            f"{codes} may hold {', '.join(some)} or {last}{but}; say which with bits and group_size"
+            " in quantization of config.json"
         )
-    return fitting[0]
+    bits, size = given if given and given in fitting else fitting[0]
+    shape = (*codes.shape[:-1], scales.shape[-1] * size)
+    own = codes.name, shape, (codes, scales, biases), f"PACKED{bits}", (1, size)
+    return IntegerWeight(*own, biases=biases, producer="MLX", reference=_REFERENCE)
 
 
 def _fitting(codes: StoredTensor, scales: StoredTensor) -> list[tuple[int, int]]:

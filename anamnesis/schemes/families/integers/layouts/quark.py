@@ -24,13 +24,13 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.families.integers.awq_order import from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts.awq import PACKING
+from anamnesis.schemes.families.integers.rows import from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.families.integers.words import PackedWeight
 from anamnesis.sources.altered import recoded
-from anamnesis.sources.strided import Strips, transposed
+from anamnesis.sources.strided import transposed
 
 FIELDS = (
     Field("codes", "{weight}", ("I32", "I8")),
@@ -61,7 +61,16 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | No
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
     if (facts.method or "").lower() != "quark" or len(scale.shape) != 2:
         return None
-    return _bytes(codes, scale, zeros, facts.group_sizes, ledger.strips)
+    cols, rows = codes.shape
+    if scale.shape[1] != rows:
+        raise scale.misshapen(f"[groups, {rows}]", codes)
+    if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
+        raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
+    size = group_size(codes, cols, scale.shape[0], facts.group_sizes)
+    stored = (part for part in (codes, scale, zeros) if part is not None)
+    parts = tuple([transposed(part, ledger.strips) for part in stored])
+    own = codes.name, (rows, cols), parts, "INT8", (1, size), next(iter(parts[2:]), None)
+    return IntegerWeight(*own, producer=_PRODUCER)
 
 
 class _Coding:
@@ -135,27 +144,3 @@ def _in_rows(
         return replace(weight, parts=(*weight.parts, zeros), constant=constant)
     stacked = coding.packed(zeros, as_awq=False)
     return replace(weight, parts=(*weight.parts, stacked), zeros=stacked, constant=0)
-
-
-def _bytes(
-    codes: StoredTensor,
-    scale: StoredTensor,
-    zeros: StoredTensor | None,
-    sizes: frozenset[int],
-    strips: Strips,
-) -> IntegerWeight:
-    cols, rows = codes.shape
-    if scale.shape[1] != rows:
-        raise scale.misshapen(f"[groups, {rows}]", codes)
-    if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
-        raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
-    size = group_size(codes, cols, scale.shape[0], sizes)
-    turned = None if zeros is None else transposed(zeros, strips)
-    parts = (
-        transposed(codes, strips),
-        transposed(scale, strips),
-        *(() if turned is None else (turned,)),
-    )
-    return IntegerWeight(
-        codes.name, (rows, cols), parts, "INT8", (1, size), turned, producer=_PRODUCER
-    )
