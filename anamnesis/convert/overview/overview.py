@@ -176,8 +176,8 @@ def _sections(
     for weight in weights:
         kinds[weight.family] += weight.n_bytes
     yield html.section("Bytes by encoding", html.sizes({"": kinds}))
-    rows, columns = map_of((weight.name, _bits(weight)) for weight in weights)
-    bits = html.layers(rows, columns, html.BITS, "bits per value, by layer and module")
+    layers = map_of((weight.name, _bits(weight)) for weight in weights)
+    bits = html.layers(*layers, html.BITS, "bits per value, by layer and module")
     yield html.section("Bits per value by layer", bits)
     yield from _of_numbers(found) if found is not None else ()
     yield html.section(

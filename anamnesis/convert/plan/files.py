@@ -271,7 +271,14 @@ def check_distinct(files: Sequence[Named], folder: Path) -> None:
         for above in _folders(name):
             if above in origins:
                 raise _meeting(above, f"the folder of {origin}", origins[above])
-    doubtful = list(_alike(origins))
+    folded = {name: _case_folded(name) for name in origins}  # what some file system takes for one
+    n_of = Counter(folded.values())
+    around = {above for key in folded.values() for above in _folders(key)}
+    doubtful = [
+        name
+        for name, key in folded.items()
+        if n_of[key] > 1 or key in around or any(above in n_of for above in _folders(key))
+    ]
     if doubtful:
         _try(doubtful, origins, folder)
 
@@ -289,16 +296,6 @@ def _case_folded(name: str) -> str:
     """Return what names have in common that some file system takes for one."""
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
     return "/".join(part.rstrip(" .") for part in folded.split("/"))
-
-
-def _alike(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that another, or a folder of another, could be taken for."""
-    folded = {name: _case_folded(name) for name in names}
-    files = Counter(folded.values())
-    folders = {above for name in folded.values() for above in _folders(name)}
-    for name, key in folded.items():
-        if files[key] > 1 or key in folders or any(above in files for above in _folders(key)):
-            yield name
 
 
 def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None:
