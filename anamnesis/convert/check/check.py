@@ -6,15 +6,9 @@ from collections.abc import Callable, Iterable
 
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.convert.check import manifest as manifests
 from anamnesis.convert.check import structure
 from anamnesis.convert.check.findings import Check, Finding
-from anamnesis.convert.check.manifest import (
-    Manifest,
-    against_manifest,
-    manifest_of,
-    read_manifest,
-    write_manifest,
-)
 from anamnesis.convert.check.values import findings_of, look_at
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.request.request import How
@@ -30,7 +24,7 @@ def check(
     others: Iterable[tuple[str, Callable[[], list[Finding]]]] = (),
 ) -> Check:
     """Check a model; with `values` all of its bytes are read. `others` are checks by name."""
-    given = None if manifest is None else read_manifest(manifest, Budget(limits))
+    given = None if manifest is None else manifests.read_manifest(manifest, Budget(limits))
     findings = list(structure.unreadable(model.ledger))
     done: dict[str, str] = {}
 
@@ -61,17 +55,17 @@ def check(
 
 
 def _manifest(
-    model: Input, how: How, given: Manifest | None, path: str
+    model: Input, how: How, given: manifests.Manifest | None, path: str
 ) -> tuple[list[Finding], str]:
     """Compare a model with its manifest, or write that where there is none."""
     try:
-        made = manifest_of(model.ledger, how)
+        made = manifests.manifest_of(model.ledger, how)
     except Cancelled:
         raise
     except AnamnesisError as error:
         problem = Finding("problem", "manifest", (), str(error))
         return [problem], "not checked: not all weights can be decoded"
     if given is None:
-        write_manifest(made, path)
+        manifests.write_manifest(made, path)
         return [], f"{path} is written"
-    return against_manifest(given, made, path), f"compared with {path}"
+    return manifests.against_manifest(given, made, path), f"compared with {path}"
