@@ -172,8 +172,8 @@ class OutputFile:
             if len(weight.parts) != 1 or weight.constants:
                 return False
             first = None if weight.is_plain else next(iter(weight.bands()), None)
-            if first is not None and weight.slices(first)[0].extent.pieces != 1:  # nor of others
-                return False
+            if first is not None and weight.slices(first)[0].extent.pieces != 1:
+                return False  # for others are as the first
         return True
 
     def to_dict(self) -> dict[str, Any]:
