@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import Lora, checked
-from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.levels import LevelName
 from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.check.check import check as check_input
-from anamnesis.convert.check.findings import Check, Finding, Kind
+from anamnesis.convert.check.findings import Check, Kind
 from anamnesis.convert.request.request import How, Progress
 from anamnesis.opening import parse
 
@@ -83,36 +83,20 @@ def check(
     """
     how = how_of(threads, level, progress, cancel)
     path = None if manifest is None else os.fspath(manifest)
+    others: dict[Kind, Callable[[], Iterable[str]]] = {}
     with opened(where, options) as model:
-        others = list(_others(model, same_codes, lora, how))
-        return check_input(
-            input_of(model), model._limits, how, values=values, manifest=path, others=others
-        )
-
-
-def _others(
-    model: Model, same_codes: str | os.PathLike[str] | None, lora: Lora | None, how: How
-) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
-    if lora is not None:
 
         def unfit() -> Iterable[str]:
             model.plan("f32", lora=lora)
             return ()
 
-        yield "lora", lambda: _found("lora", unfit)
-    if same_codes is not None:
-        yield "codes", lambda: _found("codes", lambda: _unlike(model, os.fspath(same_codes), how))
-
-
-def _found(kind: Kind, work: Callable[[], Iterable[str]]) -> list[Finding]:
-    """Return as problems what some work finds, or the error that it ends with."""
-    try:
-        texts = list(work())
-    except Cancelled:
-        raise
-    except (AnamnesisError, ValueError) as error:
-        texts = [str(error)]
-    return [Finding("problem", kind, (), text) for text in texts]
+        if lora is not None:
+            others["lora"] = unfit
+        if same_codes is not None:
+            others["codes"] = partial(_unlike, model, os.fspath(same_codes), how)
+        return check_input(
+            input_of(model), model._limits, how, values=values, manifest=path, others=others
+        )
 
 
 def _unlike(model: Model, source: str, how: How) -> Iterable[str]:

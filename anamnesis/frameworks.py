@@ -47,7 +47,12 @@ def framework(
         ) from None
     if package == "torch":
         return partial(to_torch, device=None if device is None else _device(device))
-    _check_jax(module, dtypes)
+    for tensor, dtype in dtypes.items() if not module.config.jax_enable_x64 else ():
+        if dtype.bits >= (128 if dtype.kind == "complex" else 64):  # which JAX cuts to 32
+            raise ValueError(
+                f"tensor {tensor!r} is {dtype}, which JAX has only after"
+                " jax.config.update('jax_enable_x64', True)"
+            )
     where = module.devices(device)[0] if isinstance(device, str) else device
     return lambda array, _: module.device_put(array, where)
 
@@ -75,16 +80,3 @@ def _device(device: Any) -> torch.device:
     except (TypeError, ValueError, RuntimeError) as error:
         why = str(error).partition("\n")[0]
         raise ValueError(f"device must be one of torch's, not {shown(device)}: {why}") from None
-
-
-def _check_jax(jax: Any, dtypes: Mapping[str, DType]) -> None:
-    """Refuse dtypes of 64 bits where JAX would cut them to 32."""
-    if jax.config.jax_enable_x64:
-        return
-    for name, dtype in dtypes.items():
-        wide = 128 if dtype.kind == "complex" else 64
-        if dtype.bits >= wide:
-            raise ValueError(
-                f"tensor {name!r} is {dtype}, which JAX has only after"
-                " jax.config.update('jax_enable_x64', True)"
-            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -32,11 +32,8 @@ class Planning:
     _ledger: Ledger
     _limits: ParseLimits
 
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-    def _tensor(self, weight: Weight) -> Tensor:
-        raise NotImplementedError
+    _check_open: Callable[[], None]
+    _tensor: Callable[[Weight], Tensor]
 
     def _edited(self, asked: Request, opened: ExitStack) -> tuple[Checkpoint, Ledger, Request]:
         """Return the model with what is edited of its weights and what adapters add, and how.

@@ -9,7 +9,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.compare.compare import compare
-from anamnesis.convert.overview.overview import counted, overview_page, pair_page
+from anamnesis.convert.overview.overview import counted, overview, overview_page, pair_page
 from anamnesis.convert.report.page import Page
 from anamnesis.convert.request.request import Progress
 from anamnesis.model import Model
@@ -65,7 +65,7 @@ def report(
     with opened(a, options) as first:
         of_a, limits = input_of(first), first._limits
         if b is None:
-            return overview_page(of_a, first.inspect(), limits, how, values=values)
+            return overview_page(overview(of_a, first.inspect(), limits, how, values=values))
         with opened(b, options) as second:
             inputs = of_a, input_of(second)
             compared = compare(*inputs, limits, how if values else None)

@@ -45,7 +45,19 @@ def edited_config(
     # their keys.
     told = _without_quantization(config) if dense else copy.deepcopy(config)
     if not dense and decoded:
-        _leave_out(told, decoded)
+        sections = list(_quantizations(told))
+        is_one = len(sections) == 1 and not sections[0].get("sparsity_config")
+        key = _LEFT_KEYS.get(str(sections[0].get("quant_method")), "") if is_one else ""
+        listed = sections[0].get(key) or [] if key else []
+        if sections and not (key and type(listed) is list):
+            method = sections[0].get("quant_method") or "of this kind"
+            raise UnsupportedError(
+                f"a config.json with a quantisation {method} cannot say that {decoded[0]!r} is not"
+                " quantised, while others are; keep all weights as they are stored, or none, or"
+                " write one file"
+            )
+        for section in sections:
+            section[key] = [*listed, *(module for module in decoded if module not in listed)]
     if quantization:
         told |= quantization
     if dtype is not None:
@@ -97,22 +109,6 @@ def _quantizations(node: Any) -> Iterator[dict[str, Any]]:
             yield from _quantizations(child)
     if isinstance(node, dict):
         yield from (node[key] for key in QUANT_CONFIG_KEYS if isinstance(node.get(key), dict))
-
-
-def _leave_out(config: dict[str, Any], modules: Sequence[str]) -> None:
-    sections = list(_quantizations(config))
-    is_one = len(sections) == 1 and not sections[0].get("sparsity_config")
-    key = _LEFT_KEYS.get(str(sections[0].get("quant_method")), "") if is_one else ""
-    listed = sections[0].get(key) or [] if key else []
-    if sections and not (key and type(listed) is list):
-        method = sections[0].get("quant_method") or "of this kind"
-        raise UnsupportedError(
-            f"a config.json with a quantisation {method} cannot say that {modules[0]!r} is not"
-            " quantised, while others are; keep all weights as they are stored, or none, or write"
-            " one file"
-        )
-    for section in sections:
-        section[key] = [*listed, *(module for module in modules if module not in listed)]
 
 
 def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:

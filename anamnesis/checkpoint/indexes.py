@@ -50,18 +50,15 @@ class Index(NamedTuple):
         return self.name.replace(TORCH_INDEX, SAFETENSORS_INDEX, 1).removeprefix("pytorch_")
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
-        others = self.weight_map.keys() - stored.keys()
-        return sorted(tensor for tensor in others if not _is_there(tensor, stored))
-
-
-def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
-    """Return whether a tensor is stored as codes, or is one that can be missing."""
-    if is_buffer(tensor):
-        return True
-    module, dot, last = tensor.rpartition(".")
-    codes = [f"{tensor}_blocks", f"{module}{dot}_{last}_qdata"]
-    codes += [f"{module}{dot}{code}" for code in _CODES if last == "weight"]
-    return any(code in stored for code in codes)
+        """Return the tensors that are not stored, nor their codes, and cannot be missing."""
+        lost = []
+        for tensor in sorted(self.weight_map.keys() - stored.keys()):
+            module, dot, last = tensor.rpartition(".")
+            codes = [f"{tensor}_blocks", f"{module}{dot}_{last}_qdata"]
+            codes += [f"{module}{dot}{code}" for code in _CODES if last == "weight"]
+            if not (is_buffer(tensor) or any(code in stored for code in codes)):
+                lost.append(tensor)
+        return lost
 
 
 def is_buffer(tensor: str) -> bool:

@@ -105,7 +105,10 @@ def resolve(url: str) -> str | Blobs:
         why = f"no such model in {root}, which has {abbreviate(names, _SHOWN)}"
         raise FileNotFoundError(errno.ENOENT, why, url)
     _check_inside(manifest, root / "manifests", url)
-    layers = _layers(read_json(manifest, Budget()), manifest)
+    told = read_json(manifest, Budget()).get("layers")
+    if not isinstance(told, list):
+        raise ParseError("the manifest has no list of layers", source=str(manifest))
+    layers = [layer for layer in told if isinstance(layer, dict)]
     tensors = [layer for layer in layers if layer.get("mediaType") == _TENSOR_LAYER]
     if not tensors:
         models = [layer for layer in layers if layer.get("mediaType") == _MODEL_LAYER]
@@ -146,13 +149,6 @@ def _check_inside(path: Path, folder: Path, url: str) -> None:
     fence = os.path.realpath(folder)
     if os.path.commonpath([os.path.realpath(path), fence]) != fence:
         raise ParseError(f"{path} leads out of the store", source=url)
-
-
-def _layers(manifest: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    layers = manifest.get("layers")
-    if not isinstance(layers, list):
-        raise ParseError("the manifest has no list of layers", source=str(path))
-    return [layer for layer in layers if isinstance(layer, dict)]
 
 
 def _models(root: Path) -> Iterator[OllamaName]:

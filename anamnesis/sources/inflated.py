@@ -185,7 +185,14 @@ class _Stream:
 
     def next_chunk(self) -> bytes:
         """Inflate the next chunk; the last one brings the checks of the whole."""
-        chunk = self._inflate(min(_CHUNK, self.n_left))
+        parts, n_bytes = list[bytes](), min(_CHUNK, self.n_left)
+        while n_bytes:
+            part = self._step(n_bytes)
+            if not part and (self._inflater.eof or self._is_dry()):
+                raise self._error("ends before its stated length")
+            parts.append(part)
+            n_bytes -= len(part)
+        chunk = parts[0] if len(parts) == 1 else b"".join(parts)
         self._crc = crc32(chunk, self._crc)
         self.n_chunks += 1
         self.n_left -= len(chunk)
@@ -200,16 +207,6 @@ class _Stream:
             if self._crc != self._member.crc:
                 raise self._error("has the wrong CRC")
         return chunk
-
-    def _inflate(self, n_bytes: int) -> bytes:
-        parts: list[bytes] = []
-        while n_bytes:
-            part = self._step(n_bytes)
-            if not part and (self._inflater.eof or self._is_dry()):
-                raise self._error("ends before its stated length")
-            parts.append(part)
-            n_bytes -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _step(self, most: int) -> bytes:
         """Return up to `most` bytes more, perhaps none, out of the compressed bytes at hand."""

@@ -103,7 +103,13 @@ def strided(
 ) -> tuple[Source, int]:
     """Return a source of a tensor's row-major bytes, and where in it they begin."""
     # Without a store of strips, it has a part of the shared one.
-    dims = _merged(_Dim(n, s * item_bytes) for n, s in zip(shape, strides, strict=True))
+    dims: list[_Dim] = []  # without those of 1, and neighbours that are one run as one
+    for n, stride in zip(shape, strides, strict=True):
+        step = stride * item_bytes
+        if n != 1 and dims and dims[-1].step == n * step:
+            dims[-1] = _Dim(dims[-1].n * n, step)
+        elif n != 1:
+            dims.append(_Dim(n, step))
     is_empty = 0 in shape
     last = offset + (0 if is_empty else _span(dims, item_bytes))
     if min(strides, default=0) < 0 or offset < 0 or last > inner.size:
@@ -125,19 +131,6 @@ def transposed(stored: StoredTensor, strips: Strips | None = None) -> StoredTens
     strides = (*(prod(stored.shape[i + 1 :]) for i in range(len(lead))), 1, cols)
     source, offset = strided(stored.source, stored.offset, shape, strides, item, strips)
     return stored._replace(shape=shape, offset=offset, source=source)
-
-
-def _merged(dims: Iterable[_Dim]) -> list[_Dim]:
-    """Drop dimensions of 1, and join neighbours that are one run."""
-    merged: list[_Dim] = []
-    for dim in dims:
-        if dim.n == 1:
-            continue
-        if merged and merged[-1].step == dim.n * dim.step:
-            merged[-1] = _Dim(merged[-1].n * dim.n, dim.step)
-        else:
-            merged.append(dim)
-    return merged
 
 
 def _span(dims: Iterable[_Dim | _Move], item_bytes: int) -> int:
@@ -181,19 +174,16 @@ class StridedSource(DerivedSource):
             return 0
         run, rest = divmod(offset, self._dims[self._cut_at].n * self._row_bytes)
         in_run, begin = divmod(rest, self._strip_rows * self._row_bytes)
-        strip = self._strip(run * self._strips_per_run + in_run)
-        part = strip[begin : begin + len(view)]
-        view[: len(part)] = part
-        return len(part)
-
-    def _strip(self, index: int) -> memoryview:
+        index = run * self._strips_per_run + in_run
         with self._lock:
             strip = self._strips.find(self, index)
             if strip is None:
                 self._strips.make_room(self._strip_rows * self._row_bytes)
                 strip = self._make(index)
                 self._strips.keep(self, index, strip)
-            return strip
+        part = strip[begin : begin + len(view)]
+        view[: len(part)] = part
+        return len(part)
 
     def _make(self, index: int) -> memoryview:
         """Read a strip and put it in order."""

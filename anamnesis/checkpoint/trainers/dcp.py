@@ -53,7 +53,12 @@ class Dcp:
 
     def read(self, select: str | None) -> tuple[dict[str, Container], list[Dropped]]:
         """Return the tensors as of a file, the files of pieces, and what is left out."""
-        metadata = self._metadata()
+        size = self.source.size
+        if size > METADATA_MAX_BYTES:
+            raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
+        self.budget.alloc(size, self.source.name)
+        machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
+        metadata = self._fields(machine.load(), "Metadata", "MCoreMetadata")
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
             raise self._error("does not list its tensors and where they are stored")
@@ -73,21 +78,13 @@ class Dcp:
                 left.append(Dropped(name, "cut along a grid by Megatron's optimizer"))
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
-        kind, size = "PyTorch distributed checkpoint", self.source.size
+        kind = "PyTorch distributed checkpoint"
         whole = Container("torch", kind, self.source, tensors, header_bytes=size)
         files = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in self.files.items()}
         return {_WHOLE: whole, **files}, left
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=self.source.name)
-
-    def _metadata(self) -> dict[str, Any]:
-        size = self.source.size
-        if size > METADATA_MAX_BYTES:
-            raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
-        self.budget.alloc(size, self.source.name)
-        machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
-        return self._fields(machine.load(), "Metadata", "MCoreMetadata")
 
     def _fields(self, value: Any, *names: str) -> dict[str, Any]:
         """Return the fields of an object of a class."""

@@ -83,7 +83,7 @@ class _Renamed:
         raise ParseError(f"{key} is {value!r}, not a positive integer", source=CONFIG_NAME)
 
     def all(self, stored: Mapping[str, StoredTensor]) -> Renamed:
-        """Return all tensors, and the rows that are left out."""
+        """Return all tensors, as config.json has layers and a head, and the rows that are left."""
         made, left, layers = dict[str, StoredTensor](), list[Dropped](), set[int]()
         for name, tensor in stored.items():
             names = _NAMES.get(_NUMBER.sub("", name))
@@ -102,7 +102,14 @@ class _Renamed:
                     if called in made:
                         raise tensor.malformed(f"{name!r} and another tensor become {called!r}")
                     made[called] = piece._replace(name=called)
-        self._check(made, layers)
+        n, highest = len(layers), max(layers, default=-1) + 1
+        if not n == highest == self.n_layers:
+            said = f"num_hidden_layers is {self.n_layers:,}"
+            raise ParseError(f"{said}, but {n:,} of {highest:,} are there", source=CONFIG_NAME)
+        is_tied = says_tied(self.config) is True
+        if is_tied == (_HEAD in made):
+            has = f"the checkpoint has {'a' if is_tied else 'no'} head of its own"
+            raise ParseError(f"tie_word_embeddings is {is_tied}, but {has}", source=CONFIG_NAME)
         return made, left
 
     def _of_words(self, tensor: StoredTensor, left: list[Dropped]) -> StoredTensor:
@@ -143,17 +150,6 @@ class _Renamed:
             order = RowOrder.of(range(first * unit, (first + size) * unit), period, n_groups)
             made = order.taken([tensor], tensor.n_bytes // rows)
             yield made._replace(shape=(order.n_rows, *tensor.shape[1:]))
-
-    def _check(self, made: Mapping[str, StoredTensor], layers: set[int]) -> None:
-        """Refuse a model with other layers than config.json says, or another head."""
-        n, highest = len(layers), max(layers, default=-1) + 1
-        if not n == highest == self.n_layers:
-            said = f"num_hidden_layers is {self.n_layers:,}"
-            raise ParseError(f"{said}, but {n:,} of {highest:,} are there", source=CONFIG_NAME)
-        is_tied = says_tied(self.config) is True
-        if is_tied == (_HEAD in made):
-            has = f"the checkpoint has {'a' if is_tied else 'no'} head of its own"
-            raise ParseError(f"tie_word_embeddings is {is_tied}, but {has}", source=CONFIG_NAME)
 
 
 def _rows(tensor: StoredTensor, first: int, n: int = 1) -> StoredTensor:

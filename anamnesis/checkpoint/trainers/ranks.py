@@ -81,7 +81,7 @@ def _in_order(files: Mapping[int, re.Match[str]], root: str) -> list[str]:
 
 
 def lone_rank(container: Container) -> str | None:
-    """Return what to say of a file that is one rank's part of a model; None if it is none."""
+    """Return what to say of a file that is a rank's part of a model, or a slice; else None."""
     path = Path(container.source.name)
     cut = next((key for key, one in container.sharded.items() if not one.is_whole), None)
     if cut is not None:
@@ -91,21 +91,16 @@ def lone_rank(container: Container) -> str | None:
             source=container.source.name,
             remedy="name the folder with the files of all ranks",
         )
-    named, hf = _NAMED.fullmatch(path.name), HF_NAMED.fullmatch(path.name)
+    named, hf, rank = _NAMED.fullmatch(path.name), HF_NAMED.fullmatch(path.name), None
     if named is not None and int(named["size"] or 1) > 1:
         rank = f"{named['rank']} of {named['size']}"
     elif (of_zero := rank_of(path.name)) >= 0:
         rank = str(of_zero)
     elif hf is not None and _KEY in container.metadata:
         rank = f"{int(hf['rank']) - 1}"
-    else:
-        return _lone_slice(path)
-    return f"{path}: is the part of rank {rank}; name the folder with the files of all ranks"
-
-
-def _lone_slice(path: Path) -> str | None:
-    """Return what to say of a file that has one slice of each tensor; None if it is none."""
-    for place in (path, path.parent):
+    if rank is not None:
+        return f"{path}: is the part of rank {rank}; name the folder with the files of all ranks"
+    for place in (path, path.parent):  # or of one slice of each tensor
         found = _SLICE.fullmatch(place.name)
         if found is None or not place.exists():
             continue

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.convert.check import manifest as manifests
 from anamnesis.convert.check import structure
-from anamnesis.convert.check.findings import Check, Finding
-from anamnesis.convert.check.manifest import (
-    Manifest,
-    against_manifest,
-    manifest_of,
-    read_manifest,
-    write_manifest,
-)
+from anamnesis.convert.check.findings import Check, Finding, Kind
 from anamnesis.convert.check.values import findings_of, look_at
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.request.request import How
@@ -27,10 +21,10 @@ def check(
     *,
     values: bool = True,
     manifest: str | None = None,
-    others: Iterable[tuple[str, Callable[[], list[Finding]]]] = (),
+    others: Mapping[Kind, Callable[[], Iterable[str]]] = {},
 ) -> Check:
-    """Check a model; with `values` all of its bytes are read. `others` are checks by name."""
-    given = None if manifest is None else read_manifest(manifest, Budget(limits))
+    """Check a model; with `values` all of its bytes are read. `others` find further problems."""
+    given = None if manifest is None else manifests.read_manifest(manifest, Budget(limits))
     findings = list(structure.unreadable(model.ledger))
     done: dict[str, str] = {}
 
@@ -51,8 +45,14 @@ def check(
             took("hub", of_hub)
     if manifest is not None:
         took("manifest", _manifest(model, how, given, manifest))
-    for name, find in others:
-        took(name, (find(), "checked"))
+    for kind, find in others.items():
+        try:
+            texts = list(find())
+        except Cancelled:
+            raise
+        except (AnamnesisError, ValueError) as error:
+            texts = [str(error)]
+        took(kind, ([Finding("problem", kind, (), text) for text in texts], "checked"))
     model.checkpoint.check_unchanged()
     findings.sort(key=lambda finding: finding.severity != "problem")
     stored = model.ledger.stored.values()
@@ -61,17 +61,17 @@ def check(
 
 
 def _manifest(
-    model: Input, how: How, given: Manifest | None, path: str
+    model: Input, how: How, given: manifests.Manifest | None, path: str
 ) -> tuple[list[Finding], str]:
     """Compare a model with its manifest, or write that where there is none."""
     try:
-        made = manifest_of(model.ledger, how)
+        made = manifests.manifest_of(model.ledger, how)
     except Cancelled:
         raise
     except AnamnesisError as error:
         problem = Finding("problem", "manifest", (), str(error))
         return [problem], "not checked: not all weights can be decoded"
     if given is None:
-        write_manifest(made, path)
+        manifests.write_manifest(made, path)
         return [], f"{path} is written"
-    return against_manifest(given, made, path), f"compared with {path}"
+    return manifests.against_manifest(given, made, path), f"compared with {path}"

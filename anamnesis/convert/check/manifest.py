@@ -146,15 +146,7 @@ def write_manifest(made: Manifest, path: str) -> None:
 
 
 def read_manifest(path: str, budget: Budget) -> Manifest | None:
-    """Return a manifest; None if there is none, and it can be written.
-
-    Raises
-    ------
-    ParseError
-        If it is none, or of another version.
-    OutputError
-        If it cannot be written.
-    """
+    """Return a manifest; None if there is none, and it can be written."""
     from pathlib import Path
 
     _hash()  # an error before the work

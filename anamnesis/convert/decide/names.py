@@ -167,7 +167,7 @@ def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
 
 
 def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
-    """Return the weights with all single experts as stacks."""
+    """Return the weights with all single experts as stacks, all of which are asked for alike."""
     # Codes are joined where they lie, because they may be moved.
     from anamnesis.schemes.libraries.stacked_experts import every_stack_of_singles
 
@@ -182,24 +182,19 @@ def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Na
     )
     named = _with_stacks(weights, made)
     for stack, names in named.pieces_of.items():
-        _check_put_together(stack, [by_name[name] for name in names], asked)
+        wishes, why = [asked.wish(by_name[name]) for name in names], None
+        if len({(wish.pattern, wish.refused) for wish in wishes}) > 1:
+            why = "its pieces are asked for in different ways"
+        elif wishes[0].keeps:
+            why = "its pieces are to be kept as they are stored"
+        elif (way := None if wishes[0].refused else wishes[0].encoding) is not None:
+            has_stacks = way.layout.stacks_of is not None or isinstance(way, PlainEncoding)
+            fits = (asked.fitted(by_name[name], way)[2] is None for name in names)
+            if not has_stacks and any(fits):
+                why = f"{way.id} has no stacks of experts"
+        if why is not None:
+            raise UnsupportedError(f"{stack!r} cannot be put together: {why}", remedy=_KEEP)
     return named
-
-
-def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
-    """Refuse a stack that the encoding does not hold, or whose pieces are asked for apart."""
-    wishes = [asked.wish(piece) for piece in pieces]
-    why = None
-    if len({(wish.pattern, wish.refused) for wish in wishes}) > 1:
-        why = "its pieces are asked for in different ways"
-    elif wishes[0].keeps:
-        why = "its pieces are to be kept as they are stored"
-    elif (way := None if wishes[0].refused else wishes[0].encoding) is not None:
-        has_stacks = way.layout.stacks_of is not None or isinstance(way, PlainEncoding)
-        if not has_stacks and any(asked.fitted(piece, way)[2] is None for piece in pieces):
-            why = f"{way.id} has no stacks of experts"
-    if why is not None:
-        raise UnsupportedError(f"{stack!r} cannot be put together: {why}", remedy=_KEEP)
 
 
 def _dtype_of(asked: Asked) -> Callable[[Weight], DType]:

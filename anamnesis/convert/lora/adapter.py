@@ -74,7 +74,23 @@ class Config:
         self.values, self._where, self._component = values, where, component
         start = str(values.get("init_lora_weights")).lower()
         self.is_rounded = start == "mica"  # of products, before they are added, as PEFT does
-        self._check(start)
+        # Values of other kinds are refused, and what would be merged wrongly.
+        for key, what in _TABLE["kinds"].items():
+            if values.get(key) is not None and not isinstance(values[key], _KINDS[what]):
+                raise self.error(f"{key} must be {what}")
+        if not all(isinstance(name, str) for name in values.get("target_parameters") or ()):
+            raise self.error("target_parameters must be a list of names")
+        method = str(values.get("peft_type", "LORA"))[:40]
+        why = next((f"{key} is not merged" for key in _TABLE["unread"] if values.get(key)), None)
+        if start.startswith(_CHANGES_BASE):
+            why = (
+                f"the adapter was made by {start}, which changes the base's weights; save it"
+                " with path_initial_model_for_weight_conversion, as PEFT describes"
+            )
+        if method != "LORA":
+            why = f"is of type {method}; only LoRA adapters are merged"
+        if why is not None:
+            raise UnsupportedError(f"{self._where}: {why}")
         self.parameters: list[str] = values.get("target_parameters") or []  # or ends of names
         self._alphas = list(self._patterns("alpha_pattern"))
         self._ranks = list(self._patterns("rank_pattern"))
@@ -112,26 +128,6 @@ class Config:
         if type(value) not in (int, float) or not abs(value) <= _MOST:
             raise self.error(f"{key} is not a number that a float32 holds: {str(value)[:40]}")
         return float(value)
-
-    def _check(self, start: str) -> None:
-        """Refuse values of other kinds, and what would be merged wrongly."""
-        values = self.values
-        for key, what in _TABLE["kinds"].items():
-            if values.get(key) is not None and not isinstance(values[key], _KINDS[what]):
-                raise self.error(f"{key} must be {what}")
-        if not all(isinstance(name, str) for name in values.get("target_parameters") or ()):
-            raise self.error("target_parameters must be a list of names")
-        method = str(values.get("peft_type", "LORA"))[:40]
-        why = next((f"{key} is not merged" for key in _TABLE["unread"] if values.get(key)), None)
-        if start.startswith(_CHANGES_BASE):
-            why = (
-                f"the adapter was made by {start}, which changes the base's weights; save it"
-                " with path_initial_model_for_weight_conversion, as PEFT describes"
-            )
-        if method != "LORA":
-            why = f"is of type {method}; only LoRA adapters are merged"
-        if why is not None:
-            raise UnsupportedError(f"{self._where}: {why}")
 
 
 def _first(patterns: list[tuple[re.Pattern[str], Any]], module: str, default: Any) -> Any:

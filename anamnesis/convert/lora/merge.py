@@ -90,31 +90,28 @@ class _Merge:
     def made(self, adapters: list[Adapter]) -> Ledger:
         """Return the account of the merged model."""
         for adapter in adapters:
-            self._take(adapter)
+            deltas, taken = deltas_of_experts(adapter, self.ledger, self.names)
+            for name, delta in deltas:
+                self._add(adapter, name, delta)
+            modules = [module for module in adapter.modules if module not in taken]
+            asked = dict.fromkeys([*modules, *map(module_of, adapter.whole)])
+            names = self.names.of_adapter(adapter, asked)
+            self._check_tied(adapter, names)
+            for name, tensor in adapter.whole.items():
+                self._replace(adapter, names[module_of(name)], tensor)
+            # PEFT merges the head last.
+            for module in sorted(modules, key=lambda module: module == self.tied.head):
+                name = names[module]
+                for one in (name in self.tied.stored and self.tied.twins) or (name,):
+                    self._take_module(adapter, module, one)
         weights, token = dict(self.ledger.weights), cache(partial(_token, adapters))
         for name, tensor in self.whole.items():
             weights[name] = replaced_by(weights[name], tensor, self.request, token)
-        for name, deltas in self.deltas.items():
+        for name, added in self.deltas.items():
             weight = weights[name]
-            tensor = _values(weight, MergedSource(weight, deltas, self.shelf))
+            tensor = _values(weight, MergedSource(weight, added, self.shelf))
             weights[name] = replaced_by(weight, tensor, self.request, token)
         return replace(self.ledger, weights=weights)
-
-    def _take(self, adapter: Adapter) -> None:
-        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names)
-        for name, delta in deltas:
-            self._add(adapter, name, delta)
-        modules = [module for module in adapter.modules if module not in taken]
-        asked = dict.fromkeys([*modules, *map(module_of, adapter.whole)])
-        names = self.names.of_adapter(adapter, asked)
-        self._check_tied(adapter, names)
-        for name, tensor in adapter.whole.items():
-            self._replace(adapter, names[module_of(name)], tensor)
-        # PEFT merges the head last.
-        for module in sorted(modules, key=lambda module: module == self.tied.head):
-            name = names[module]
-            for one in (name in self.tied.stored and self.tied.twins) or (name,):
-                self._take_module(adapter, module, one)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)

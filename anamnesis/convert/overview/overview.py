@@ -115,6 +115,41 @@ class Counted(NamedTuple):
     zeros: Mapping[str, tuple[int, int]]  # values that are zero, and all
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a model is made of.
+
+    Attributes
+    ----------
+    path : str
+    inspection : Inspection
+    weights : tuple of Weight
+    findings : tuple of Finding
+        What a check of its headers found, and of its values if they were read.
+    counted : Counted or None
+        None if values were not read.
+    """
+
+    path: str
+    inspection: Inspection
+    weights: tuple[Weight, ...]
+    findings: tuple[Finding, ...]
+    counted: Counted | None = None
+
+
+def overview(
+    model: Input, inspection: Inspection, limits: ParseLimits, how: How, *, values: bool
+) -> Overview:
+    """Look at a model: at its headers, and with `values` at all of its numbers."""
+    weights = tuple(model.ledger.weights.values())
+    findings = check(model, limits, how, values=False).findings
+    if not values:
+        return Overview(model.path, inspection, weights, findings)
+    seen = look_at(weights, how)
+    findings += tuple(findings_of(weights, seen))
+    return Overview(model.path, inspection, weights, findings, _counted(weights, seen, how))
+
+
 def counted(model: Input, how: How) -> Counted:
     """Return what the values of a model come to."""
     weights = tuple(model.ledger.weights.values())
@@ -131,18 +166,9 @@ def _counted(weights: tuple[Weight, ...], seen: Mapping[str, ValueCounts], how: 
     return Counted(numbers_of(weights, how), zeros)
 
 
-def overview_page(
-    model: Input, inspection: Inspection, limits: ParseLimits, how: How, *, values: bool
-) -> html.Page:
-    """Return a page about one model: about its headers, and with `values` about all numbers."""
-    weights = tuple(model.ledger.weights.values())
-    findings, found = check(model, limits, how, values=False).findings, None
-    if values:
-        seen = look_at(weights, how)
-        findings += tuple(findings_of(weights, seen))
-        found = _counted(weights, seen, how)
-    sections = _sections(inspection, weights, findings, found)
-    return html.Page(model.path, tuple(filter(None, sections)))
+def overview_page(found: Overview) -> html.Page:
+    """Return a page about one model."""
+    return html.Page(found.path, tuple(filter(None, _sections(found))))
 
 
 def pair_page(compared: Comparison, *counted: Counted) -> html.Page:
@@ -157,36 +183,26 @@ def pair_page(compared: Comparison, *counted: Counted) -> html.Page:
     return page._replace(sections=(*page.sections, *more))
 
 
-def _sections(
-    told: Inspection,
-    weights: tuple[Weight, ...],
-    findings: tuple[Finding, ...],
-    found: Counted | None,  # None if values were not read
-) -> Iterator[str]:
-    shown = {"weights": f"{len(weights):,}", "stored": format_size(told.n_bytes)}
-    if told.n_parameters is not None:
-        shown["parameters"] = f"{told.n_parameters:,}"
-    if told.bits_per_weight is not None:
-        shown["bits a parameter"] = f"{told.bits_per_weight:.2f}"
-    yield html.figures(shown)
-    yield html.table(("", ""), told.rows())
-    problems = [(one.kind, one.severity, str(one)) for one in findings]
-    yield html.section("Problems and notes", html.table(("What", "", "Where"), problems))
+def _sections(found: Overview) -> Iterator[str]:
+    yield html.figures(_figures(found))
+    yield html.table(("", ""), found.inspection.rows())
+    findings = [(one.kind, one.severity, str(one)) for one in found.findings]
+    yield html.section("Problems and notes", html.table(("What", "", "Where"), findings))
     kinds: Counter[str] = Counter()
-    for weight in weights:
+    for weight in found.weights:
         kinds[weight.family] += weight.n_bytes
     yield html.section("Bytes by encoding", html.sizes({"": kinds}))
-    rows, columns = map_of((weight.name, _bits(weight)) for weight in weights)
-    bits = html.layers(rows, columns, html.BITS, "bits per value, by layer and module")
+    layers = map_of((weight.name, _bits(weight)) for weight in found.weights)
+    bits = html.layers(*layers, html.BITS, "bits per value, by layer and module")
     yield html.section("Bits per value by layer", bits)
-    yield from _of_numbers(found) if found is not None else ()
+    yield from _of_numbers(found.counted) if found.counted is not None else ()
     yield html.section(
-        "Every weight", html.details("Weights that are alike are one row", _account(weights))
+        "Every weight", html.details("Weights that are alike are one row", _account(found))
     )
-    items = list(told.metadata.items())[:_MOST_FACTS]
-    said = html.table(("Key", "Value"), [(key, shortened(str(v), _LONGEST)) for key, v in items])
-    yield html.section("Metadata", html.details("What the files say of themselves", said))
-    if found is None:
+    items = list(found.inspection.metadata.items())[:_MOST_FACTS]
+    told = html.table(("Key", "Value"), [(key, shortened(str(v), _LONGEST)) for key, v in items])
+    yield html.section("Metadata", html.details("What the files say of themselves", told))
+    if found.counted is None:
         yield html.paragraph("Headers alone were read, not values.")
 
 
@@ -209,11 +225,21 @@ def _of_numbers(found: Counted, whose: str = "") -> Iterator[str]:
     yield html.section(f"Zeros{whose}, and codes at the end of their range", table)
 
 
+def _figures(found: Overview) -> dict[str, str]:
+    told = found.inspection
+    shown = {"weights": f"{len(found.weights):,}", "stored": format_size(told.n_bytes)}
+    if told.n_parameters is not None:
+        shown["parameters"] = f"{told.n_parameters:,}"
+    if told.bits_per_weight is not None:
+        shown["bits a parameter"] = f"{told.bits_per_weight:.2f}"
+    return shown
+
+
 def _bits(weight: Weight) -> float:
     return 8 * weight.n_bytes / weight.n_elements if weight.n_elements else 0.0
 
 
-def _account(weights: tuple[Weight, ...]) -> str:
+def _account(found: Overview) -> str:
     rows = [
         (
             name,
@@ -223,6 +249,8 @@ def _account(weights: tuple[Weight, ...]) -> str:
             f"{_bits(some[0]):.2f}",
             format_size(sum(one.n_bytes for one in some)),
         )
-        for name, some in groups(weights, lambda one: one.name, lambda one: (one.scheme, one.shape))
+        for name, some in groups(
+            found.weights, lambda one: one.name, lambda one: (one.scheme, one.shape)
+        )
     ]
     return html.table(("Weights", "Count", "Encoding", "Shape", "Bits", "Bytes"), rows, (1, 4, 5))

@@ -172,8 +172,8 @@ class OutputFile:
             if len(weight.parts) != 1 or weight.constants:
                 return False
             first = None if weight.is_plain else next(iter(weight.bands()), None)
-            if first is not None and weight.slices(first)[0].extent.pieces != 1:  # nor of others
-                return False
+            if first is not None and weight.slices(first)[0].extent.pieces != 1:
+                return False  # for others are as the first
         return True
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,15 +225,15 @@ def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, 
         stem = posixpath.splitext(name)[0].removeprefix("pytorch_")
         made = posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
         short[shard] = without_variant(shard if name.endswith(EXTENSION) else made, variant)
-    taken = Counter(_case_folded(name) for name in short.values())
+    taken = Counter(case_folded(name) for name in short.values())
     if len(short) > 1:
         taken.update(
-            _case_folded(name)
+            case_folded(name)
             for shard, name in short.items()
             if name == MODEL_STEM + EXTENSION and shard not in (name, "pytorch_model.bin")
         )
     return {
-        shard: name if shard == name or taken[_case_folded(name)] == 1 else shard + EXTENSION
+        shard: name if shard == name or taken[case_folded(name)] == 1 else shard + EXTENSION
         for shard, name in short.items()
     }
 
@@ -271,7 +271,14 @@ def check_distinct(files: Sequence[Named], folder: Path) -> None:
         for above in _folders(name):
             if above in origins:
                 raise _meeting(above, f"the folder of {origin}", origins[above])
-    doubtful = list(_alike(origins))
+    folded = {name: case_folded(name) for name in origins}  # what some file system takes for one
+    n_of = Counter(folded.values())
+    around = {above for key in folded.values() for above in _folders(key)}
+    doubtful = [
+        name
+        for name, key in folded.items()
+        if n_of[key] > 1 or key in around or any(above in n_of for above in _folders(key))
+    ]
     if doubtful:
         _try(doubtful, origins, folder)
 
@@ -285,20 +292,10 @@ def _folders(name: str) -> Iterator[str]:
         yield name
 
 
-def _case_folded(name: str) -> str:
+def case_folded(name: str) -> str:
     """Return what names have in common that some file system takes for one."""
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
     return "/".join(part.rstrip(" .") for part in folded.split("/"))
-
-
-def _alike(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that another, or a folder of another, could be taken for."""
-    folded = {name: _case_folded(name) for name in names}
-    files = Counter(folded.values())
-    folders = {above for name in folded.values() for above in _folders(name)}
-    for name, key in folded.items():
-        if files[key] > 1 or key in folders or any(above in files for above in _folders(key)):
-            yield name
 
 
 def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None:
@@ -316,8 +313,8 @@ def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None
                 with open(path, "x"):
                     made.append(name)
             except (FileExistsError, NotADirectoryError):
-                key = f"{_case_folded(name)}/"
-                ends = ((o, f"{_case_folded(o)}/") for o in made)
+                key = f"{case_folded(name)}/"
+                ends = ((o, f"{case_folded(o)}/") for o in made)
                 meet = (o for o, end in ends if end.startswith(key) or key.startswith(end))
                 other = next(meet, made[-1])
                 raise _meeting(name, origins[name], origins[other]) from None

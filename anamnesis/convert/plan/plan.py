@@ -188,11 +188,23 @@ class Plan:
         """What a user must know of who loads it, and of what quantises it, in sentences."""
         from anamnesis.convert.loaders.verdicts import warnings
 
-        return (
-            *self.reshaped,
-            *warnings(self.verdicts),
-            *_warnings_of_importance(self.weights()),
-        )
+        told = [*self.reshaped, *warnings(self.verdicts)]
+        coded = [made for made in self.weights() if not made.is_plain]
+        given = {made.name: getattr(made.encoding.encoder, "importance", None) for made in coded}
+        used = {name: one for name, one in given.items() if one}
+        unmeasured = {name: one.n_unmeasured for name, one in used.items() if one.n_unmeasured}
+        if unmeasured:
+            told.append(
+                f"the importance matrix says nothing of {sum(unmeasured.values()):,} of the"
+                f" matrices, such as in {next(iter(unmeasured))!r}: their columns count alike"
+            )
+        zeros = {name: one.n_zeros for name, one in used.items() if one.n_zeros}
+        if zeros:
+            told.append(
+                f"{sum(zeros.values()):,} of the columns, such as in {next(iter(zeros))!r}, have"
+                " importance 0: where a whole block has, its values become 0"
+            )
+        return tuple(told)
 
     @property
     def ratio(self) -> float | None:
@@ -285,24 +297,3 @@ class Plan:
                 encoding = (made.encoding.id, made.encoding.values.name, *given)
                 state.update(repr((made.weight.id, encoding, parts)).encode())
         return state.hexdigest()
-
-
-def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:
-    """Yield what an importance matrix says nothing of, or that it may be erased."""
-    given = {
-        made.name: getattr(made.encoding.encoder, "importance", None)
-        for made in weights
-        if not made.is_plain
-    }
-    unmeasured = {name: one.n_unmeasured for name, one in given.items() if one and one.n_unmeasured}
-    if unmeasured:
-        yield (
-            f"the importance matrix says nothing of {sum(unmeasured.values()):,} of the matrices,"
-            f" such as in {next(iter(unmeasured))!r}: their columns count alike"
-        )
-    zeros = {name: one.n_zeros for name, one in given.items() if one and one.n_zeros}
-    if zeros:
-        yield (
-            f"{sum(zeros.values()):,} of the columns, such as in {next(iter(zeros))!r}, have"
-            " importance 0: where a whole block has, its values become 0"
-        )

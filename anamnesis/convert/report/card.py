@@ -39,8 +39,16 @@ def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) 
 
 
 def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+    from anamnesis.convert.loaders.verdicts import lacks
     from anamnesis.schemes.families.ggml.header import mix_of
 
+    if metadata.get("general.type") == "adapter":
+        programs: tuple[str, ...] = ("llama.cpp (--lora)",)
+    elif _text(metadata.get("general.architecture")) == "clip":
+        programs = ("llama.cpp (--mmproj)",)
+    else:
+        lacking = next(lacks(ledger.stored, metadata), "")
+        programs = _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
     mix = mix_of(metadata.get("general.file_type"))
     has_tokens = "tokenizer.ggml.tokens" in metadata
     return {
@@ -49,20 +57,8 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "mix": None if mix is None else mix.upper(),
         "license": _text(metadata.get("general.license")),
         "chat_template": "tokenizer.chat_template" in metadata if has_tokens else None,
-        "loaded_by": _programs_of_gguf(metadata, ledger),
+        "loaded_by": programs,
     }
-
-
-def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
-    from anamnesis.convert.loaders.verdicts import lacks
-
-    architecture = _text(metadata.get("general.architecture"))
-    if metadata.get("general.type") == "adapter":
-        return ("llama.cpp (--lora)",)
-    if architecture == "clip":
-        return ("llama.cpp (--mmproj)",)
-    lacking = next(lacks(ledger.stored, metadata), "")
-    return _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
 
 
 def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> dict[str, Any]:

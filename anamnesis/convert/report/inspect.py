@@ -110,10 +110,10 @@ def inspect_claim(
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.verdicts import Facts, lacks, verdicts, warnings
-
     if container.id != "gguf":
         return ()
+    from anamnesis.convert.loaders.verdicts import Facts, lacks, verdicts, warnings
+
     kinds = frozenset(lacks(ledger.stored, container.metadata))
     return warnings(verdicts(Facts(("gguf",), kinds))) if "hf-names" in kinds else ()
 

@@ -164,24 +164,22 @@ class Inspection:
             yield "Loads in", ", ".join(self.loaded_by)
         for note in self.notes:
             yield "Note", note
-        problems = list(self._problem_rows())
-        for i, problem in enumerate(problems):
-            yield "" if i else "Problems" if len(problems) > 1 else "Problem", problem
-
-    def _problem_rows(self) -> Iterable[str]:
-        for encoding, n in self.unread.items():
-            size = format_size(self.unread_bytes[encoding])
-            yield f"{numbered(n, 'weight')} in {encoding}, {size}, {UNREAD}"
-        if self.unread:
-            yield ADVICE
+        problems = [
+            f"{numbered(n, 'weight')} in {encoding}, {format_size(self.unread_bytes[encoding])},"
+            f" {UNREAD}"
+            for encoding, n in self.unread.items()
+        ]
+        problems += [ADVICE] if self.unread else []
         marks = [f": {encoding} {UNREAD}" for encoding in self.unread]
         by_error = Counter(  # parts of one weight share theirs
             error for error in self.problems.values() if not any(mark in error for mark in marks)
         )
-        yield from list(by_error)[:_SHOWN]
+        problems += list(by_error)[:_SHOWN]
         rest = sum(list(by_error.values())[_SHOWN:])
         if rest:
-            yield f"and {rest:,} more tensors that cannot be read"
+            problems.append(f"and {rest:,} more tensors that cannot be read")
+        for i, problem in enumerate(problems):
+            yield "" if i else "Problems" if len(problems) > 1 else "Problem", problem
 
     def _container_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container each of whose tensors is a weight by itself."""

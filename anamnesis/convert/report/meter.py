@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.sizes import format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from anamnesis.convert.request.request import Progress
 
 _SECONDS = 0.2  # between two pictures of a cell
@@ -81,12 +79,12 @@ class Meter:
 
 
 @contextmanager
-def progress_bar(console: Console | None = None) -> Iterator[Progress]:
+def progress_bar() -> Iterator[Progress]:
     """Show a bar on stderr, or in a notebook's cell, while the block runs."""
     # Gives the function to call with bytes done and bytes in all.
     ipython = sys.modules.get("IPython")  # which a notebook has imported
     shell = ipython.get_ipython() if ipython is not None else None
-    if console is None and hasattr(shell, "kernel"):
+    if hasattr(shell, "kernel"):
         yield _Cell(import_module("IPython.display").display)
         return
     from rich import progress as rich
@@ -98,7 +96,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
         rich.DownloadColumn(),
         rich.TransferSpeedColumn(),
         rich.TimeRemainingColumn(),
-        console=console or Console(stderr=True),
+        console=Console(stderr=True),
     )
     with shown:
         task = shown.add_task("", total=None)  # which moves until the total is known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -220,11 +221,10 @@ def details(summary: str, inside: str) -> str:
 
 def sizes(sides: Mapping[str, Mapping[str, int]]) -> str:
     """Return bytes by encoding, a bar for each model, with one legend."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for kinds in sides.values():
-        for kind, n_bytes in kinds.items():
-            total[kind] = total.get(kind, 0) + n_bytes
-    ordered = sorted(total, key=lambda kind: -total[kind])
+        total.update(kinds)
+    ordered = [kind for kind, _ in total.most_common()]
     classes = {kind: f"c{min(i, _COLOURS - 1)}" for i, kind in enumerate(ordered)}
     parts = []
     for name, kinds in sides.items():

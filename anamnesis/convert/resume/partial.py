@@ -90,21 +90,8 @@ class PartialFolder:
     def release(self, *, remove: bool) -> None:
         """Unlock the folder, having removed it if wished."""
         try:
-            if remove:  # the lock last: nobody shall take half a folder for a partial run
-                with suppress(FileNotFoundError):  # at once, for each note in it stands for a file
-                    self.home.remove_tree("gone")
-                    self.home.move("parts", self.home, "gone")
-                for name in NOTES:
-                    self.home.remove(name)
-                for name in FOLDERS:
-                    with suppress(OSError, RecursionError):
-                        self.home.remove_tree(name)
-                if os.name == "nt":  # an open file cannot be removed there
-                    self._unlock()
-                with suppress(OSError):
-                    if all(self.home.status(name) is None for name in FOLDERS):
-                        self.home.remove("lock")
-                        self._around.remove_empty(self.path.name)
+            if remove:
+                self._remove()
         finally:  # whoever is interrupted here may write the same output again
             self._unlock()
             self._stack.close()
@@ -113,6 +100,23 @@ class PartialFolder:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _remove(self) -> None:
+        """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
+        with suppress(FileNotFoundError):  # at once, for each note in it stands for a file
+            self.home.remove_tree("gone")
+            self.home.move("parts", self.home, "gone")
+        for name in NOTES:
+            self.home.remove(name)
+        for name in FOLDERS:
+            with suppress(OSError, RecursionError):
+                self.home.remove_tree(name)
+        if os.name == "nt":  # an open file cannot be removed there
+            self._unlock()
+        with suppress(OSError):
+            if all(self.home.status(name) is None for name in FOLDERS):
+                self.home.remove("lock")
+                self._around.remove_empty(self.path.name)
 
 
 def _lock(home: Folder, held: str) -> int:

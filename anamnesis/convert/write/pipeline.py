@@ -122,16 +122,7 @@ class _Worker:
         self._buffer = bytearray()
 
     def __call__(self, jobs: list[Job]) -> None:
-        if self._room is None:
-            self._make(jobs)
-            return
-        shares = self._room.shares(jobs)
-        self._make(jobs)
-        if shares > 1:  # others need what is not needed here any more
-            self._scratch, self._buffer = Scratch(self._how.level), bytearray()
-        self._room.leave(shares)
-
-    def _make(self, jobs: list[Job]) -> None:
+        shares = 0 if self._room is None else self._room.shares(jobs)
         for job in jobs:
             self._how.check()
             if len(self._buffer) < job.n_bytes:
@@ -149,6 +140,10 @@ class _Worker:
             sums = _shares(job, outs) if job.file.writer.wants_sums else []
             self._sink.write(job, outs, loss, sums)
             self._tally.add(job.ordinal, loss, sums, job.n_bytes)
+        if shares > 1:  # others need what is not needed here any more
+            self._scratch, self._buffer = Scratch(self._how.level), bytearray()
+        if self._room is not None:
+            self._room.leave(shares)
 
 
 def _shares(job: Job, outs: list[memoryview]) -> list[int]:

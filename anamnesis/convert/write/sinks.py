@@ -14,6 +14,7 @@ from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.schemes.core.codes import Loss
 
 _PIECE = 1 << 20
+_PWRITE = getattr(os, "pwrite", None)
 
 
 class Sink(ABC):
@@ -60,22 +61,14 @@ def write_at(fd: int, offset: int, data: bytes | memoryview, position: threading
     """Write all bytes at an offset of an open file, under a lock where its position is moved."""
     view = memoryview(data)
     while view:
-        n = _write_some(fd, offset, view, position)
+        if _PWRITE is not None:
+            n = _PWRITE(fd, view, offset)
+        else:  # Windows
+            with position:
+                os.lseek(fd, offset, os.SEEK_SET)
+                n = os.write(fd, view)
         offset += n
         view = view[n:]
-
-
-if hasattr(os, "pwrite"):
-
-    def _write_some(fd: int, offset: int, view: memoryview, position: threading.Lock) -> int:
-        return os.pwrite(fd, view, offset)
-
-else:  # Windows: no positioned write
-
-    def _write_some(fd: int, offset: int, view: memoryview, position: threading.Lock) -> int:
-        with position:
-            os.lseek(fd, offset, os.SEEK_SET)
-            return os.write(fd, view)
 
 
 class FileSink(Sink):
