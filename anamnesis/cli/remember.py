@@ -9,7 +9,9 @@ import click
 
 from anamnesis.cli.verbs import verb
 from anamnesis.cli.writing import Task, run
+from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
+from anamnesis.formats.written import asked_format
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -36,8 +38,6 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
-    from anamnesis.formats.written import asked_format
-
     is_folder = given["out"] is not None and asked_format(given["out"]) is None
     run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)
 
@@ -93,7 +93,6 @@ class _Remember(Task):
 
     def target(self, paths: tuple[str, ...], out: str | None) -> Target:
         from anamnesis.cli.places import asked_for
-        from anamnesis.convert.request.kinds import read_target
 
         named = asked_for(paths, None, out) or read_target("safetensors")
         found = read_target(f"{self._container or named.container or 'safetensors'}-{self._dtype}")
