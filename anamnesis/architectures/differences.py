@@ -1,16 +1,21 @@
-"""What llama.cpp computes otherwise than transformers, or does not load."""
+"""What llama.cpp computes otherwise than transformers, or does not load.
+
+differences.json has a row for each: a fact of config.json that a GGUF cannot say; when llama.cpp
+differs, in a word of `WHEN` or unless the fact has a value; what it does; and the facts that are
+kept for the way back, where that is not the fact itself.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import CONFIG, Facts, malformed, unsupported
 from anamnesis.architectures.rope_factors import ENDS, LENGTHS, LONGROPE, scaled_factors
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import shortened
 from anamnesis.schemes.core.weight import Weight
 
@@ -32,27 +37,8 @@ class Case(NamedTuple):
         return typed["value"] if isinstance(typed, Mapping) else typed
 
 
-class Difference(NamedTuple):
-    """A fact of config.json that a GGUF cannot say."""
-
-    fact: str
-    archs: str
-    differs: Callable[[Case], bool]
-    does: str
-    loads: bool = True
-    kept: tuple[str, ...] | None = None
-
-
-UNTIED = ("qwen2moe", "olmo2", "stablelm", "gpt-oss")  # of which llama.cpp wants a head
-_ROPE = ("rope_parameters",)
-_WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
-_WINDOWS = {  # what the way back needs of them
-    "llama": ("architectures", "model_type", *_WINDOW),  # Llama's own class has none
-    "mistral3 qwen2 qwen2moe qwen3 qwen3moe starcoder2 smollm3": _WINDOW,
-    "phi3": (),  # whose header says it
-}
+# By the end of the ramp, which one architecture alone reads.
 _RAMP = {"beta_fast": 32, "beta_slow": 1}
-_ROUNDS = "rounds the ends of YaRN's ramp"
 _WINDOWED = frozenset(
     {
         *("mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
@@ -63,12 +49,6 @@ _FROM_A_LAYER_ON = ("qwen2", "qwen3")
 _SILU = ("silu", "swish")
 _TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
 _ERF = ("gelu", "gelu_python")
-_BY_TANH = "takes gelu by tanh"
-_SILU_ARCHS = (
-    "llama mistral3 qwen2 qwen2moe qwen3 qwen3moe qwen3next qwen35 qwen35moe phi3 deepseek2"
-    " glm4moe granite granitemoe olmo2 smollm3 seed_oss ernie4_5 cohere2 stablelm"
-)
-_AS_WIDE = "qwen2 qwen2moe olmo2 cohere2 stablelm starcoder2 phi3 lfm2 lfm2moe"
 _UNSCALED = (None, "default", "mrope")
 
 
@@ -112,23 +92,16 @@ def _is_unusual(case: Case) -> bool:
     return length not in LENGTHS or any(rope.get(name, n) != n for name, n in ENDS.items())
 
 
+def _is_v2(case: Case) -> bool:
+    return case.arch.model_type == "deepseek_v2"
+
+
 def _is_yarn(case: Case) -> bool:
     return bool(case.key("rope.scaling.type") == "yarn")
 
 
-def _has_another_ramp(fact: str, case: Case) -> bool:
-    """Return whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
-    given = case.facts.rope.get(fact)
-    return _is_yarn(case) and case.arch.gguf != "mistral3" and given not in (None, _RAMP[fact])
-
-
 def _is_rounded(case: Case) -> bool:
     return not _is_yarn(case) or case.facts.rope.get("truncate") is not False
-
-
-def _is_lite(case: Case) -> bool:
-    """Return whether llama.cpp takes a DeepSeek to be one of those without rank of queries."""
-    return case.key("attention.q_lora_rank") not in (None, 0) and lacks_query_rank(case.facts)
 
 
 def lacks_query_rank(facts: Facts) -> bool:
@@ -141,161 +114,72 @@ def _is_of_another_width(case: Case) -> bool:
     return queries is not None and queries.shape[:1] != (case.key("embedding_length"),)
 
 
-def _unless(
-    fact: str, archs: str, values: Sequence[Any], does: str, loads: bool = True
-) -> Difference:
-    """Return the difference of a fact that is given, and none of these values."""
-    return Difference(fact, archs, lambda case: case.get(fact) not in (None, *values), does, loads)
+WHEN: Mapping[str, Callable[[Case, str], bool]] = {
+    "is set": lambda case, fact: bool(case.get(fact)),
+    "is not set": lambda case, fact: not case.get(fact),
+    "is false": lambda case, fact: case.get(fact) is False,
+    "is set in V2": lambda case, fact: _is_v2(case) and bool(case.get(fact)),
+    "chooses groups in V2": lambda case, _: (
+        _is_v2(case) and _is_above(case.key("expert_group_count"), 1)
+    ),
+    "is not silu": lambda case, fact: case.get(fact) not in (None, *_SILU),
+    "is not gelu by tanh": lambda case, fact: case.get(fact) not in (None, *_TANH),
+    "is no gelu": lambda case, fact: case.get(fact) not in (None, *_TANH, *_ERF),
+    "is gelu by tanh": lambda case, fact: case.get(fact) in _TANH,
+    "is windowed": lambda case, _: _is_windowed(case),
+    "has a theta of windows": lambda case, _: (
+        case.key("rope.freq_base_swa") not in (None, case.key("rope.freq_base"))
+    ),
+    "is scaled otherwise": lambda case, _: _is_scaled_otherwise(case),
+    "is unusual": lambda case, _: _is_unusual(case),
+    "is another ramp": lambda case, fact: (
+        _is_yarn(case)
+        and case.arch.gguf != "mistral3"
+        and case.facts.rope.get(fact) not in (None, _RAMP[fact])
+    ),
+    "is not rounded": lambda case, _: case.arch.gguf != "gpt-oss" and not _is_rounded(case),
+    "is not rounded by gpt-oss": lambda case, _: not _is_rounded(case),
+    "is rounded": lambda case, _: _is_rounded(case) and _is_yarn(case),
+    "is beside mscale": lambda case, fact: (
+        case.facts.rope.get(fact) is not None
+        and case.key("rope.scaling.yarn_log_multiplier") is not None
+    ),
+    "scales attention": lambda case, _: case.key("rope.scaling.attn_factor") is not None,
+    "is without mscale": lambda case, _: (
+        case.key("rope.scaling.type") is not None
+        and case.key("rope.scaling.yarn_log_multiplier") is None
+    ),
+    "is not that of keys": lambda case, fact: case.get(fact) != case.get("linear_key_head_dim"),
+    "is of a lite model": lambda case, _: (
+        case.key("attention.q_lora_rank") not in (None, 0) and lacks_query_rank(case.facts)
+    ),
+    "leaves no head": lambda case, _: "output.weight" not in case.weights,
+    "is of another width": lambda case, _: _is_of_another_width(case),
+}
 
 
-DIFFERENCES = (
-    Difference(
-        "norm_topk_prob",
-        "qwen2moe",
-        lambda case: bool(case.get("norm_topk_prob")),
-        "does not norm the weights of a token's experts",
-    ),
-    Difference(
-        "norm_topk_prob",
-        "qwen3moe qwen3next",
-        lambda case: not case.get("norm_topk_prob"),
-        "norms the weights of a token's experts",
-    ),
-    Difference(
-        "norm_topk_prob",
-        "deepseek2",
-        lambda case: case.arch.model_type == "deepseek_v2" and bool(case.get("norm_topk_prob")),
-        "norms the weights of a token's experts",
-        kept=(),
-    ),
-    Difference(
-        "use_bidirectional_attention",
-        "gemma3",
-        lambda case: bool(case.get("use_bidirectional_attention")),
-        "lets a token see those before it alone",
-    ),
-    Difference(
-        "tie_word_embeddings",
-        "gemma2",
-        lambda case: case.get("tie_word_embeddings") is False,
-        "takes the embedding for the head",
-    ),
-    Difference(
-        "n_group",
-        "deepseek2",
-        lambda case: (
-            case.arch.model_type == "deepseek_v2" and _is_above(case.key("expert_group_count"), 1)
-        ),
-        "chooses groups of experts by their two best, not by their best",
-        kept=(),
-    ),
-    _unless("hidden_act", _SILU_ARCHS, _SILU, "takes silu"),
-    _unless("hidden_act", "starcoder2", _TANH, _BY_TANH),
-    _unless("hidden_act", "bert", (*_TANH, *_ERF), _BY_TANH),
-    Difference("hidden_act", "bert", lambda case: case.get("hidden_act") in _TANH, ""),
-    _unless("hidden_activation", "gemma2 gemma3 gemma4", _TANH, _BY_TANH),
-    _unless("swiglu_limit", "gpt-oss", (7,), "clamps at 7"),
-    _unless("swiglu_alpha", "gpt-oss", (1.702,), "takes 1.702"),
-    *(
-        Difference(
-            "sliding_window", archs, _is_windowed, "lets each token see all before it", kept=kept
-        )
-        for archs, kept in _WINDOWS.items()
-    ),
-    Difference(
-        "rope_parameters",
-        "olmo2",
-        lambda case: case.key("rope.freq_base_swa") not in (None, case.key("rope.freq_base")),
-        "takes the rope_theta of full attention in each layer",
-        kept=(),
-    ),
-    Difference(
-        "rope_type",
-        "",
-        _is_scaled_otherwise,
-        "does not scale frequencies so in this architecture",
-        kept=_ROPE,
-    ),
-    Difference("rope_type", "", _is_unusual, "", kept=_ROPE),
-    *(
-        Difference(fact, "", partial(_has_another_ramp, fact), f"takes {n}", kept=())
-        for fact, n in _RAMP.items()
-    ),
-    Difference(
-        "truncate",
-        "",
-        lambda case: case.arch.gguf != "gpt-oss" and not _is_rounded(case),
-        _ROUNDS,
-        kept=_ROPE,
-    ),
-    Difference("truncate", "gpt-oss", lambda case: not _is_rounded(case), _ROUNDS, kept=()),
-    Difference(
-        "truncate", "gpt-oss", lambda case: _is_rounded(case) and _is_yarn(case), "", kept=_ROPE
-    ),
-    Difference(
-        "attention_factor",
-        "deepseek2 mistral3",
-        lambda case: (
-            case.facts.rope.get("attention_factor") is not None
-            and case.key("rope.scaling.yarn_log_multiplier") is not None
-        ),
-        "takes what mscale gives",
-        kept=_ROPE,
-    ),
-    Difference(
-        "attention_factor",
-        "gemma3",
-        lambda case: case.key("rope.scaling.attn_factor") is not None,
-        "scales the attention of windows by it, too",
-        kept=(),
-    ),
-    Difference(
-        "factor",
-        "deepseek2",
-        lambda case: (
-            case.key("rope.scaling.type") is not None
-            and case.key("rope.scaling.yarn_log_multiplier") is None
-        ),
-        "scales all of attention by it, if there is no mscale_all_dim",
-        kept=(),
-    ),
-    Difference(
-        "linear_value_head_dim",
-        "qwen3next qwen35 qwen35moe",
-        lambda case: case.get("linear_value_head_dim") != case.get("linear_key_head_dim"),
-        "takes it to be linear_key_head_dim",
-        loads=False,
-    ),
-    _unless(
-        "moe_layer_freq",
-        "deepseek2",
-        (1,),
-        "wants experts in all layers behind the first dense ones",
-        loads=False,
-    ),
-    Difference("q_lora_rank", "deepseek2", _is_lite, "takes it to be null", loads=False),
-    Difference(
-        "use_bias",
-        "starcoder2",
-        lambda case: case.get("use_bias") is False,
-        "wants biases",
-        loads=False,
-    ),
-    Difference(
-        "tie_word_embeddings",
-        " ".join(UNTIED),
-        lambda case: "output.weight" not in case.weights,
-        "wants a head (output.weight)",
-        loads=False,
-    ),
-    Difference(
-        "head_dim",
-        _AS_WIDE,
-        _is_of_another_width,
-        "takes all heads together to be as wide as hidden_size",
-        loads=False,
-    ),
-)
+class Difference(NamedTuple):
+    """A fact of config.json that a GGUF cannot say."""
+
+    fact: str
+    does: str
+    archs: str = ""  # of all, if it is empty
+    when: str = ""
+    unless: Any = None
+    loads: bool = True
+    kept: str | None = None
+
+    def is_of(self, case: Case) -> bool:
+        if self.archs and case.arch.gguf not in self.archs.split():
+            return False
+        if self.when:
+            return WHEN[self.when](case, self.fact)
+        return case.get(self.fact) not in (None, self.unless)
+
+
+DIFFERENCES = tuple(Difference(**row) for row in json_table(__file__))
+# Those of which llama.cpp wants a head.
+UNTIED = next(one.archs.split() for one in DIFFERENCES if one.when == "leaves no head")
 
 
 KEPT = "anamnesis.config"  # a key of ours, with facts that llama.cpp's keys cannot say
@@ -317,14 +201,14 @@ def computed_otherwise(
     ]
     found, kept = [], dict[str, Any]()
     for one in DIFFERENCES:
-        if (one.archs and arch.gguf not in one.archs.split()) or not one.differs(case):
+        if not one.is_of(case):
             continue
         value = shortened(json.dumps(case.get(one.fact), default=str))
         given = f"{one.fact} is {value}, and it {one.does}"
         if not one.loads:
             raise unsupported(f"llama.cpp does not load this: {given}")
         found += [given] if one.does else []
-        kept |= _kept(case, (one.fact,) if one.kept is None else one.kept)
+        kept |= _kept(case, [one.fact] if one.kept is None else one.kept.split())
     found += [f"{fact} is not set, and it adds the biases that are stored" for fact in unsaid]
     if not kept:
         return tuple(found), {}
@@ -339,7 +223,7 @@ def _ends(tail: str, weights: Mapping[str, Weight]) -> bool:
     return tail.endswith(".bias") and any(name.endswith(f".{tail}") for name in weights)
 
 
-def _kept(case: Case, facts: tuple[str, ...]) -> dict[str, Any]:
+def _kept(case: Case, facts: Sequence[str]) -> dict[str, Any]:
     given = {
         **case.facts.values,
         "architectures": [case.arch.hf[0]],
@@ -355,7 +239,7 @@ def kept_facts(given: Any) -> dict[str, Any]:
     """Return the facts of config.json that a GGUF of ours keeps beside llama.cpp's keys."""
     try:
         found = json.loads(given, parse_constant=float)
-        names = {fact for one in DIFFERENCES for fact in one.kept or (one.fact,)}
+        names = {fact for one in DIFFERENCES for fact in (one.kept or one.fact).split()}
         if isinstance(found, dict) and found.keys() <= names and json.dumps(found, allow_nan=False):
             return found
     except (TypeError, ValueError, RecursionError):

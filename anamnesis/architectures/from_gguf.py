@@ -14,6 +14,7 @@ from anamnesis.architectures.general_keys import CARD_NAME, model_card
 from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.model_facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.model_names import sizes
+from anamnesis.architectures.tokenizers import vocabulary_files
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import Dropped
 from anamnesis.formats.base import n_items
@@ -48,8 +49,6 @@ class AsHf:
 
 def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     """See a GGUF model as a directory."""
-    from anamnesis.architectures.tokenizers import vocabulary_files
-
     seen = tensors_as_hf(ledger, metadata)
     generation = _generation(seen.config, metadata)
     files: dict[str, bytes | bytearray] = {"generation_config.json": generation}

@@ -43,14 +43,8 @@ def keys_of(given: Mapping[str, str]) -> tuple[Key, ...]:
 
 # In the order of llama.cpp's converter.
 BEFORE_ROPE, BEHIND_ROPE = (keys_of(_TABLE[place]) for place in ("before_rope", "behind_rope"))
-# Without these llama.cpp does not load a file.
-REQUIRED = (
-    "block_count",
-    "context_length",
-    "embedding_length",
-    "feed_forward_length",
-    "attention.head_count",
-)
+# What a rope calls the keys `rope.scaling.*`, transformers' word first.
+YARN = {name: words.split() for name, words in _TABLE["yarn"].items()}
 
 
 def _names(words: str | list[str]) -> frozenset[str]:
@@ -72,12 +66,6 @@ _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
 _ONE = {"type": "uint32", "value": 1}
 _IS_YARN = {"type": "string", "value": "yarn"}
-YARN = {  # what a rope calls the keys `rope.scaling.*`, as transformers does first
-    "yarn_ext_factor": ("extrapolation_factor",),
-    "yarn_attn_factor": ("attention_factor", "attn_factor"),
-    "yarn_beta_fast": ("beta_fast",),
-    "yarn_beta_slow": ("beta_slow",),
-}
 
 
 def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
@@ -101,7 +89,7 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
         keys |= _attention_keys(facts.rope)
     _check(arch, keys)
     names = patterns(arch.rules)
-    for name in (*REQUIRED, *arch.required):
+    for name in (*_TABLE["required"].split(), *arch.required):
         if keys.get(name) is None and (
             name != "feed_forward_length" or "blk.{bid}.ffn_up.weight" in names
         ):

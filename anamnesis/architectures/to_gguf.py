@@ -18,6 +18,7 @@ from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.model_facts import Facts, malformed, read_facts
 from anamnesis.architectures.pooling import TEMPLATE_KEYS, cut_head, is_reranker, pooling_type
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
+from anamnesis.architectures.tokenizers.read import read_vocabulary
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import chooser
@@ -244,8 +245,6 @@ def _vocabulary(
     checkpoint: Checkpoint, folder: Folder, arch: Arch, facts: Facts, pre: str | None
 ) -> dict[str, Any]:
     """Return the keys of the tokenizer, which a model keeps while its files stay what they are."""
-    from anamnesis.architectures.tokenizers.read import read_vocabulary
-
     asked = (arch.vocabulary, pre, facts.values)
     kept = checkpoint.vocabulary
     if kept is None or kept[0] != asked or not is_as_seen(folder.root, kept[1]):

@@ -9,13 +9,7 @@ from anamnesis.base.errors import OutputError
 
 
 def check_writable(path: str, *, force: bool = False) -> None:
-    """Refuse, before any work, a file that cannot be written, or exists and is not to be replaced.
-
-    Raises
-    ------
-    OutputError
-        If so.
-    """
+    """Refuse, before any work, a file that cannot be written, or is not to be replaced."""
     if "://" in path:
         raise OutputError(f"{path}: is an address; name a file here")
     if os.path.lexists(path):

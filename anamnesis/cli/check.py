@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.printable import printable
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.verbs import verb
 
@@ -43,7 +44,6 @@ def command(
     Values are read for NaNs, infinities, zeros, constants and sizes that no training gives; scales,
     shapes, config, index, tied heads, copies, and the hashes of files in the hub's cache.
     """
-    from anamnesis.base.printable import printable
     from anamnesis.checking import check
     from anamnesis.cli.inputs import run_batch, with_components
     from anamnesis.cli.progress import metered

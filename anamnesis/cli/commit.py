@@ -10,6 +10,7 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.app import NESTED, cli
+from anamnesis.cli.grouped import ARGUMENTS
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def _damaged(folder: PartsFolder | BucketParts) -> OutputError:
 
 def note_command(out: str) -> None:
     """Note the command line by which a part was made, for the commit."""
-    from anamnesis.cli.grouped import ARGUMENTS
     from anamnesis.convert.resume.places import parts_at
 
     context = click.get_current_context()

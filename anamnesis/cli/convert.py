@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.cli.encoding import Encode, list_targets
 from anamnesis.cli.places import asked_for
+from anamnesis.cli.streams import is_stdout
 from anamnesis.cli.verbs import needs, verb
 from anamnesis.cli.writing import run
+from anamnesis.formats.written import WRITERS
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
@@ -40,9 +42,6 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
 
 def _why_none(out: str | None) -> str:
     """Return why there is no target: the output's extension names no container."""
-    from anamnesis.cli.streams import is_stdout
-    from anamnesis.formats.written import WRITERS
-
     if out is None or is_stdout(out):
         return "Name an output or a target: amn convert MODEL OUT.gguf, amn convert MODEL Q8_0"
     *endings, last = [ending for written in WRITERS.values() for ending in written.endings]

@@ -14,6 +14,7 @@ import click
 from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.cli.streams import print_json
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def command(
     whatever encoding and under whatever names.
     """
     from anamnesis.cli.progress import metered
-    from anamnesis.cli.streams import print_json
     from anamnesis.comparing import compare
 
     if len(paths) != 2:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.printable import numbered, printable
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def command(
 
     Without --set and --unset, an edit that was cut short is undone.
     """
-    from anamnesis.base.printable import numbered, printable
     from anamnesis.cli.inputs import finish, run_batch
     from anamnesis.editing import edit_metadata
 

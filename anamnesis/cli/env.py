@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from typing import Any
 
+from anamnesis.base.version import __version__
+from anamnesis.cli.app import ENVIRONMENT
 from anamnesis.cli.streams import print_json
 from anamnesis.cli.verbs import verb
 
@@ -13,14 +18,8 @@ _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 @verb("env", "amn env", "amn env --json")
 def command(as_json: bool) -> None:
     """Show versions, processor and settings, for bug reports."""
-    import os
-    import platform
-    import sys
-
     from anamnesis.base.levels import supported_levels
-    from anamnesis.base.version import __version__
     from anamnesis.base.workers import default_threads
-    from anamnesis.cli.app import ENVIRONMENT
 
     facts: dict[str, Any] = {
         "anamnesis": __version__,

@@ -15,6 +15,7 @@ from anamnesis.cli.errors import complain, describe_error, error_dict, wants_tra
 from anamnesis.cli.exit_codes import FAILED
 from anamnesis.cli.streams import StdoutError, print_json
 from anamnesis.formats.written import WRITERS, promised_format
+from anamnesis.sources.urls import kind_of_url
 
 _PARTIAL = ".amn-partial"
 
@@ -28,8 +29,6 @@ def files_below(root: str) -> Iterator[str]:
 
 def files_inside(path: str) -> list[str] | None:
     """Return all files of a folder, here or elsewhere; None if it is no folder."""
-    from anamnesis.sources.urls import kind_of_url
-
     if not kind_of_url(path):
         return list(files_below(path)) if os.path.isdir(path) else None
     from anamnesis.checkpoint.remote import files_at

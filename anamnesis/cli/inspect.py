@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.printable import printable, shortened
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
 
 def imatrix_lines(found: ImatrixFile) -> Iterator[str]:
     """Yield facts of the file, and a row for each weight; long names are cut."""
-    from anamnesis.base.printable import printable, shortened
-
     yield f"Format:      importance matrix, {_KINDS[found.kind]}"
     datasets = ", ".join(map(printable, found.datasets))
     yield f"Datasets:    {datasets or 'not said'}"

@@ -12,7 +12,7 @@ from anamnesis.base.printable import abbreviate, numbered, printable
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
-from anamnesis.cli.progress import bar
+from anamnesis.cli.progress import bar, metered
 from anamnesis.convert.report.meter import format_duration
 
 if TYPE_CHECKING:
@@ -90,8 +90,6 @@ class Narrator:
             self._kept = _kept(inspection)
         if self._silent:
             return write(model, out)
-        from anamnesis.cli.progress import metered
-
         name = out if isinstance(out, str) else "standard output"
         label = printable(path) if self._brief else voice.label(inspection)
         if not self._brief:

@@ -18,8 +18,10 @@ from anamnesis.base.sizes import format_size
 from anamnesis.base.text_files import check_writable, write_text
 from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
 from anamnesis.cli.errors import as_options, in_options
+from anamnesis.cli.inputs import run_each
 from anamnesis.cli.narration import dropped_lines, hanging, joined_lines
 from anamnesis.cli.places import targets_behind
+from anamnesis.cli.progress import waiting
 from anamnesis.cli.verbs import needs, verb
 from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
@@ -60,8 +62,6 @@ def command(
 
     Only headers are read, and a few megabytes to measure the loss.
     """
-    from anamnesis.cli.inputs import run_each
-
     if to is None and len(paths) > 1:
         paths, to = targets_behind(paths, options_of("plan")["to"].kind.read)
     needs(paths, "to", to or None, _WHICH)
@@ -100,8 +100,6 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
-    from anamnesis.cli.progress import waiting
-
     _, options = what_is_asked(target, given, None)
     to: Any = target if target.is_directory else target.text
     try:
@@ -223,9 +221,6 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
-    from anamnesis.cli.inputs import run_each
-    from anamnesis.cli.progress import waiting
-
     _check(to, asked, recipe)
     types = [word.strip() for word in (asked["types"] or "k").split(",")]
     asked |= {"types": types, "least": dict(asked["least"]), "most": dict(asked["most"])}

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.cli.encoding import asked_dtype
 from anamnesis.cli.verbs import verb
 from anamnesis.cli.writing import Task, run
+from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
+from anamnesis.formats.written import asked_format
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -35,8 +37,6 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
-    from anamnesis.formats.written import asked_format
-
     is_folder = given["out"] is not None and asked_format(given["out"]) is None
     asked = dtype if to is None else asked_dtype(to, dtype)
     run(_Remember(container, asked, options, is_folder), paths, **given)
@@ -83,7 +83,6 @@ class _Remember(Task):
 
     def target(self, paths: tuple[str, ...], out: str | None) -> Target:
         from anamnesis.cli.places import asked_for
-        from anamnesis.convert.request.kinds import read_target
 
         named = asked_for(paths, None, out) or read_target("safetensors")
         found = read_target(f"{self._container or named.container or 'safetensors'}-{self._dtype}")

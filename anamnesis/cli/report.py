@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anamnesis.base.errors import OutputError
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def command(
 
 def _check(page: str, *, force: bool) -> None:
     """Refuse a page that cannot be written, or would replace what is none, such as a model."""
-    from anamnesis.base.errors import OutputError
     from anamnesis.base.text_files import check_writable
 
     check_writable(page, force=force)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.printable import numbered, printable
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.cli.streams import is_pipe, spooled
 from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
 
     A file is safe if its pickles only rebuild tensors.
     """
-    from anamnesis.base.printable import numbered, printable
     from anamnesis.cli.inputs import files_inside, run_batch
 
     inside = [files_inside(path) for path in paths]
@@ -75,7 +76,6 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
 def _scan(path: str, limits: ParseLimits | None) -> Scan:
     from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
     from anamnesis.checkpoint.ollama import resolve
-    from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.formats.scan.scan import scan
 
     if path.startswith(OLLAMA_PREFIX):
@@ -88,8 +88,6 @@ def _scan(path: str, limits: ParseLimits | None) -> Scan:
 
 def _reasons(path: str, result: Scan) -> Iterator[str]:
     """Yield short reasons why a file is not safe."""
-    from anamnesis.base.printable import printable
-
     found = [g for pickle in result.pickles for g in pickle.globals if g.verdict != "safe"]
     found.sort(key=lambda g: g.verdict)  # dangerous, unknown
     reasons = [f"{g.module}.{g.name}" for g in found]

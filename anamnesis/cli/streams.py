@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -71,8 +72,6 @@ def is_terminal(stream: TextIO) -> bool:
 
 def print_json(value: object, as_json: bool | str = True) -> None:
     """Write a result to stdout: indented, or with --jsonl as one line, at once."""
-    import json
-
     in_lines = as_json == "lines"
     print(json.dumps(value, indent=None if in_lines else 2, allow_nan=False), flush=in_lines)
 

@@ -6,10 +6,12 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.levels import LEVEL_VARIABLE, resolve_level
 from anamnesis.base.patterns import UnmatchedError
 from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.gguf_parts import has_parts, same_models
@@ -131,9 +133,8 @@ def run(
 
 def _show_plan(target: Target, paths: tuple[str, ...]) -> None:
     """Run `amn plan` with the options of this command, as far as it has them."""
-    from importlib import import_module  # plan imports this module
-
     context = click.get_current_context()
+    # By its name, since it imports this module.
     plan: click.Command = import_module("anamnesis.cli.plan").command
     given: dict[str, Any] = {"recipe": ()}
     for one in plan.params:
@@ -277,8 +278,6 @@ def _report_dict(report: Report) -> dict[str, Any]:
 
 def _check_level() -> None:
     """Refuse an unknown kernel level before anything is read."""
-    from anamnesis.base.levels import LEVEL_VARIABLE, resolve_level
-
     try:
         resolve_level()
     except ValueError as error:

@@ -9,7 +9,7 @@ into one spelling to be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -23,24 +23,10 @@ _ATOM = re.compile(
 _COUNT = re.compile(r"\{(\d)(,?)(\d?)\}(?![?+])")
 _COUNTS = {("1", "", ""): "", ("0", ",", ""): "*", ("1", ",", ""): "+", ("0", ",", "1"): "?"}
 _CONTROLS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
+_TABLE = json_table(__file__)
+_CATEGORIES: Mapping[str, str] = _TABLE["categories"]
 _SPECIAL = frozenset(r"\.^$|?*+()[]{}")
 _SPECIAL_IN_CLASS = frozenset(r"\^-[]&")
-_CATEGORIES = {
-    "letter": "l",
-    "mark": "m",
-    "number": "n",
-    "punctuation": "p",
-    "symbol": "s",
-    "separator": "z",
-    "other": "c",
-    "uppercaseletter": "lu",
-    "lowercaseletter": "ll",
-    "titlecaseletter": "lt",
-    "modifierletter": "lm",
-    "otherletter": "lo",
-    "decimalnumber": "nd",
-    "spaceseparator": "zs",
-}
 
 
 @cache
@@ -140,7 +126,7 @@ PATTERNS = tuple(
         row.get("ignore_merges"),
         row.get("normalizer"),
     )
-    for row in json_table(__file__)
+    for row in _TABLE["patterns"]
 )
 
 # What other steps are as regexes.

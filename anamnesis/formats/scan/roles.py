@@ -12,11 +12,12 @@ states must have the form that numpy writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.plain_json import json_table
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, PickledSet
 from anamnesis.formats.torch.distributed import DATACLASSES
 from anamnesis.formats.torch.globals import is_allowed
@@ -101,46 +102,21 @@ def _named(*names: str) -> Check:
     return lambda value: isinstance(value, Global) and str(value) in names
 
 
-def _either(*checks: Check) -> Check:
-    return lambda value: any(check(value) for check in checks)
-
-
-def _args(*checks: Check, least: int | None = None) -> Check:
-    """Positional arguments, of which the last ones may be missing."""
-    needed = len(checks) if least is None else least
-    return lambda args: (
-        needed <= len(args) <= len(checks) and all(map(lambda check, arg: check(arg), checks, args))
-    )
-
-
 _LOOKED_UP = {"append", "extend", "add", "__setstate__"}  # by opcodes, which call what they find
-_ENCODINGS = ("latin1", "latin-1", "utf-8")
 _KIND = re.compile(r"[<>=|]?[?biufcmMOSUV][0-9]{0,9}")
-
-_text = _is(str)
-_int = _is(int, bool)
-_number = _is(int, bool, float)
+_FACTORIES = tuple(
+    f"{module}.{name}"
+    for module in ("builtins", "__builtin__")
+    for name in ("bool", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
+)
 _scalar = _is(*SCALARS)
-_items = _is(list, tuple, dict, PickledSet)
-_bytes = _either(_is(bytes), _made_by("_codecs.encode", "builtins.bytes", "__builtin__.bytes"))
-_buffer = _either(_bytes, _made_by("builtins.bytearray", "__builtin__.bytearray"))
-_dtype = _made_by("numpy.dtype")
+_text = _is(str)
+_made_bytes = _made_by("_codecs.encode", "builtins.bytes", "__builtin__.bytes")
+_made_buffer = _made_by("builtins.bytearray", "__builtin__.bytearray")
 
 
-def _encoding(value: Any) -> bool:
-    return type(value) is str and value in _ENCODINGS
-
-
-def _typecode(value: Any) -> bool:
-    return type(value) is str and len(value) == 1
-
-
-def _ml_dtype(value: Any) -> bool:
-    return isinstance(value, Global) and value.module == "ml_dtypes"
-
-
-def _numpy_kind(value: Any) -> bool:
-    return type(value) is str and _KIND.fullmatch(value) is not None
+def _bytes(value: Any) -> bool:
+    return type(value) is bytes or _made_bytes(value)
 
 
 def _moment(value: Any) -> bool:
@@ -156,86 +132,76 @@ def _attributes(made: Call) -> bool:
     )
 
 
-# --- the table ---------------------------------------------------------------------------------
-
-_FACTORIES = tuple(
-    f"{module}.{name}"
-    for module in ("builtins", "__builtin__")
-    for name in ("bool", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
-)
-_MAKES_ITEMS = Role(_args(_items, least=0))
-_MAKES_NUMBER = Role(_args(_scalar, _scalar, least=0))
-_MAKES_RANGE = Role(_args(*[_either(_int, _is(type(None)))] * 3, least=1))
-_BUILTINS = {
-    "Ellipsis": Role(),
-    **dict.fromkeys(("bool", "float", "int", "long"), _MAKES_NUMBER),
-    **dict.fromkeys(("dict", "frozenset", "list", "set", "tuple"), _MAKES_ITEMS),
-    **dict.fromkeys(("range", "slice", "xrange"), _MAKES_RANGE),
-    "bytes": Role(_args()),
-    "bytearray": Role(_args(_either(_bytes, _text), _encoding, least=0)),
-    "complex": Role(_args(_number, _number, least=0)),
+_KINDS: dict[str, Check] = {
+    "none": _is(type(None)),
+    "text": _text,
+    "whole": _is(int, bool),
+    "number": _is(int, bool, float),
+    "scalar": _scalar,
+    "tuple": _is(tuple),
+    "list": _is(list),
+    "dict": _is(dict),
+    "items": _is(list, tuple, dict, PickledSet),
+    "bytes": _bytes,
+    "buffer": lambda value: _bytes(value) or _made_buffer(value),
+    "dtype": _made_by("numpy.dtype"),
+    "ndarray": _named("numpy.ndarray"),
+    "array": _named("array.array"),
+    "factory": _named(*_FACTORIES),
+    "moment": _moment,
+    "encoding": lambda value: type(value) is str and value in ("latin1", "latin-1", "utf-8"),
+    "typecode": lambda value: type(value) is str and len(value) == 1,
+    "numpy kind": lambda value: type(value) is str and _KIND.fullmatch(value) is not None,
+    "ml_dtype": lambda value: isinstance(value, Global) and value.module == "ml_dtypes",
 }
-_PATHS = dict.fromkeys(
-    ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"),
-    Role(lambda args: all(map(_text, args))),
-)
-_MAPPING = Role(_args(_items, least=0), _attributes)
-_MULTIARRAY = {
-    "scalar": Role(_args(_dtype, _either(_scalar, _bytes), least=1)),
-    "_reconstruct": Role(_args(_named("numpy.ndarray"), _is(tuple), _bytes), has_usual_state),
-}
-_NUMERIC = {"_frombuffer": Role(_args(_buffer, _dtype, _is(tuple), _text))}
-_DATACLASS = Role(
-    _args(_int, least=0),  # of an enumeration's member
-    lambda made: all(type(state) is tuple for state in made.states) or _attributes(made),
-)
-_REBUILDS = Role(lambda args: True)  # torch.load(weights_only=True) calls them with anything, too
-
-HARMLESS: dict[str, dict[str, Role]] = {
-    "__builtin__": _BUILTINS,
-    "array": {
-        "_array_reconstructor": Role(_args(_named("array.array"), _typecode, _int, _bytes)),
-        "array": Role(_args(_typecode, _either(_is(list, str), _bytes), least=1)),
-    },
-    "builtins": {name: role for name, role in _BUILTINS.items() if name not in ("long", "xrange")},
-    "collections": {
-        "Counter": _MAPPING,
-        "OrderedDict": _MAPPING,
-        "defaultdict": Role(
-            _args(_either(_is(type(None)), _named(*_FACTORIES)), _items, least=0), _attributes
-        ),
-        "deque": Role(_args(_items, _either(_int, _is(type(None))), least=0)),
-    },
-    "datetime": dict.fromkeys(
-        ("date", "datetime", "time", "timedelta", "timezone"),
-        Role(lambda args: all(map(_moment, args))),
+_STATES: dict[str, Check] = {
+    "attributes": _attributes,
+    "numpy's": has_usual_state,
+    "of dataclasses": lambda made: (
+        all(type(state) is tuple for state in made.states) or _attributes(made)
     ),
-    "decimal": {"Decimal": Role(_args(_text))},
-    "pathlib": _PATHS,
-    "pathlib._local": _PATHS,  # of Python 3.13
-    "types": {"SimpleNamespace": Role(_args(_is(dict), least=0), _attributes)},
-    "uuid": {
-        "SafeUUID": Role(_args(_either(_int, _is(type(None))))),
-        "UUID": Role(_args(_text, least=0), _attributes),
-    },
 }
-_OTHERS: dict[str, dict[str, Role]] = {
-    "_codecs": {"encode": Role(_args(_text, _encoding, least=1))},
-    "numpy": {
-        "dtype": Role(_args(_either(_numpy_kind, _ml_dtype), _int, _int, least=1), has_usual_state)
-    },
-    "numpy._core.multiarray": _MULTIARRAY,
-    "numpy.core.multiarray": _MULTIARRAY,
-    "numpy._core.numeric": _NUMERIC,
-    "numpy.core.numeric": _NUMERIC,
-    "torch": {
-        "Size": Role(_args(_is(tuple, list), least=0)),
-        "device": Role(_args(_text, _int, least=1)),
-    },
-    "torch.serialization": {"_get_layout": Role(_args(_text))},
-    "torch.nn.parameter": {"Parameter": _REBUILDS},
-    "torch._tensor": {"_rebuild_from_type_v2": _REBUILDS},
-}
+
+
+def _role(said: str | None) -> Role:
+    """Return the role of a row: `KIND, KIND|KIND, KIND?; STATE`; null is of what is only named."""
+    # An argument with `?`, and those behind it, may be missing.
+    if said is None:
+        return Role()
+    arguments, _, state = said.partition("; ")
+    return Role(_taking(arguments), _STATES.get(state))
+
+
+def _taking(said: str) -> Check:
+    if said == "anything":
+        return lambda args: True
+    if said.startswith("each "):
+        check = _KINDS[said.removeprefix("each ")]
+        return lambda args: all(map(check, args))
+    words = said.split(", ") if said else []
+    kinds = [[_KINDS[kind] for kind in word.removesuffix("?").split("|")] for word in words]
+    needed = sum(not word.endswith("?") for word in words)
+    return lambda args: (
+        needed <= len(args) <= len(kinds)
+        and all(any(check(arg) for check in some) for some, arg in zip(kinds, args, strict=False))
+    )
+
+
+def _roles(rows: Mapping[str, Mapping[str, str | None]]) -> dict[str, dict[str, Role]]:
+    found: dict[str, dict[str, Role]] = {}
+    for modules, roles in rows.items():
+        for module in modules.split():
+            made = {name: _role(said) for names, said in roles.items() for name in names.split()}
+            found.setdefault(module, {}).update(made)
+    return found
+
+
+_TABLE = json_table(__file__)
+HARMLESS, _OTHERS = _roles(_TABLE["harmless"]), _roles(_TABLE["others"])
+_DATACLASS = _role("whole?; of dataclasses")  # the number of an enumeration's member
+_NAMED_TUPLE = _role("tuple|list, dict?")
+_REBUILDS = _role("anything")  # torch.load(weights_only=True) calls them with anything, too
+_OF_TORCHAO = _role("anything; attributes")
 _NAMED_TUPLES = "torch.return_types"  # of torch.max and its like
 
 
@@ -247,11 +213,11 @@ def role_of(module: str, name: str) -> Role | None:
     if name in DATACLASSES.get(module, ()):
         return _DATACLASS
     if module == _NAMED_TUPLES and name.isidentifier() and not name.startswith("_"):
-        return Role(_args(_is(tuple, list), _is(dict), least=1))
+        return _NAMED_TUPLE
     if not is_allowed(module, name):
         return None
     if module == "torch._utils":
         return _REBUILDS
     if module.startswith("torchao."):
-        return Role(lambda args: True, _attributes)
+        return _OF_TORCHAO
     return _OTHERS.get(module, {}).get(name, Role())

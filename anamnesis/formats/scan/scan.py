@@ -26,7 +26,7 @@ from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, Sca
 from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import PickleStream, end_of_storages
-from anamnesis.formats.torch.read import read_pickle
+from anamnesis.formats.torch.read import pickles_of, read_pickle
 from anamnesis.formats.zip.directory import LOCAL_BYTES, start_of_last
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
@@ -152,7 +152,6 @@ class _Scanner:
     # --- archives ------------------------------------------------------------------------------
 
     def _archive(self) -> None:
-        from anamnesis.formats.torch.read import pickles_of
         from anamnesis.formats.zip import members as zip
 
         if start_of_last(self.source):
