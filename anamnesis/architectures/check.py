@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from anamnesis.architectures.arch import IN_LAYER, Arch, filled, patterns, split, tail_of
 from anamnesis.architectures.differences import UNTIED
@@ -56,7 +57,7 @@ def check_tensors(
             )
         if 0 in weight.shape:
             raise header.error(f"{called(name)!r} has no values: {list(weight.shape)}")
-        check_shape(header, layer, tail, weight, called(name))
+        check_shape(header, layer, tail, weight.shape, partial(called, name))
 
 
 def _check_counts(header: Header) -> None:

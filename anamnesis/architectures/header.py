@@ -12,7 +12,6 @@ from anamnesis.architectures.keys import fact_of
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError
-from anamnesis.schemes.core.weight import Weight
 
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
@@ -121,9 +120,11 @@ def is_windowed(header: Header, layer: int) -> bool:
     return has_own and isinstance(pattern, list) and layer < len(pattern) and bool(pattern[layer])
 
 
-def check_shape(header: Header, layer: int, tail: str, weight: Weight, name: str) -> None:
-    """Refuse a tensor of another shape."""
-    dims, shape = _dims(header.arch, tail), weight.shape
+def check_shape(
+    header: Header, layer: int, tail: str, shape: tuple[int, ...], called: Callable[[], str]
+) -> None:
+    """Refuse another shape of a tensor."""
+    dims = _dims(header.arch, tail)
     if not dims:
         return
     wanted = [_evaluated(header, dim, layer) for dim in dims]
@@ -131,11 +132,11 @@ def check_shape(header: Header, layer: int, tail: str, weight: Weight, name: str
         dims, wanted = dims[1:], wanted[1:]
     if len(wanted) != len(shape):
         raise header.error(
-            f"{name!r} has {len(shape)} dimensions, {list(shape)}, not {len(wanted)}"
+            f"{called()!r} has {len(shape)} dimensions, {list(shape)}, not {len(wanted)}"
         )
     for dim, n, has in zip(dims, wanted, shape, strict=True):
         if n not in (None, has):
-            raise header.error(f"{_words(header, dim)} is {n:,}, and {name!r} has {has:,}")
+            raise header.error(f"{_words(header, dim)} is {n:,}, and {called()!r} has {has:,}")
 
 
 def _words(header: Header, dim: str) -> str:

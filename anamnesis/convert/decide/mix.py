@@ -97,18 +97,18 @@ def _types(
             if is_left or _type_of(override) is None:
                 continue
         encoding = None if choice.type is None else _encoding(choice.type)
-        if encoding is not None:
-            _check_importance(weight, choice, encoding, request)
+        codes = None if encoding is None else encoding.codes
+        if choice.needs_imatrix or getattr(codes, "needs_importance", False):
+            _check_importance(weight, choice, request)
         misfit = f"{choice.why}, and become {choice.type}" if choice.is_misfit else None
         types[name] = Typed(encoding, choice.why, misfit)
     return types
 
 
-def _check_importance(weight: Weight, choice: Choice, encoding: Encoding, request: Request) -> None:
+def _check_importance(weight: Weight, choice: Choice, request: Request) -> None:
     """Refuse a type that is garbage without importance, as llama-quantize does."""
     imatrix = request.imatrix
-    needs = choice.needs_imatrix or getattr(encoding.codes, "needs_importance", False)
-    if not needs or not request.wants(weight.name):
+    if not request.wants(weight.name):
         return
     if imatrix is None or imatrix.importance(weight.name, weight.shape) is None:
         has = "which is not there" if imatrix is None else "which has no entry for it"

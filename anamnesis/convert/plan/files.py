@@ -114,6 +114,10 @@ class OutputWeight:
             self._bands = own.multiples_of(encoding.encoder.grain(shape), encoded_band_bytes())
         return self._bands
 
+    def values_bytes(self, band: Band) -> int:
+        """Return what the values of a band take, where they are held before they are encoded."""
+        return 0 if self.is_plain else self.encoding.values.n_bytes(band.stop - band.start)
+
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
         extents = self.encoding.extents(self.weight.shape, band)

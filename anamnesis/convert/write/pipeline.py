@@ -78,7 +78,7 @@ class _Room:
 
     def shares(self, jobs: list[Job]) -> int:
         """Return how many shares some bands take, one after the other."""
-        need = max([job.n_bytes + _values_bytes(job.weight, job.band) for job in jobs])
+        need = max([job.n_bytes + job.weight.values_bytes(job.band) for job in jobs])
         return min(self._n_shares, max(1, -(-need // _SHARE)))
 
     def admitted(self, runs: Iterator[list[Job]]) -> Iterator[list[Job]]:
@@ -101,11 +101,6 @@ class _Room:
         with self._change:
             self._broken = True
             self._change.notify_all()
-
-
-def _values_bytes(made: OutputWeight, band: Band) -> int:
-    """Return what the values of a band take, where they are held before they are encoded."""
-    return 0 if made.is_plain else made.encoding.values.n_bytes(band.stop - band.start)
 
 
 class _Worker:
@@ -182,7 +177,7 @@ def make_surveys(
         survey, bands = made.encoding.encoder.survey(made.weight.shape), made.bands()
         assert survey is not None
         first = next(iter(bands), Band(0, 0))
-        shares = max(1, -(-_values_bytes(made, first) // _SHARE))
+        shares = max(1, -(-made.values_bytes(first) // _SHARE))
         runs = ([(band, band) for band in some] for some in bands.runs())
         few = how._replace(threads=max(1, how.threads // shares))
         found[made.index] = run_survey(made, survey, runs, few, report)
