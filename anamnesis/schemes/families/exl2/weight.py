@@ -43,8 +43,6 @@ _CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED = range
 _LEAST_ROWS = 8  # that kernels do at once
 _PARTS = 2  # of a band that are decoded one after the other
 
-_F16 = DTYPES["F16"]
-
 
 class _Groups(NamedTuple):
     """Consecutive groups of one number of bits and one size."""
@@ -129,7 +127,7 @@ class Exl2Weight(DecodedByTiles):
 
     def _decode_piece(self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         """Decode rows as they are stored, and take the columns."""
-        made = _F16 if self.is_rounded else dtype
+        made = DTYPES["F16"] if self.is_rounded else dtype
         n_rows, n_cols, item = piece.rows.n, self.shape[1], made.n_bytes(1)
         scales = self._scales(piece, scratch)
         tile = scratch.room(_TILE, n_rows * n_cols * item)
