@@ -74,12 +74,9 @@ class InModules(Layout):
     )
     takes = Words
     conv1d = "left"
+    is_across: ClassVar[bool] = False  # whether a word holds out features
     bits: int
     group_size: int
-
-    @abstractmethod
-    def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        """Return words by their roles as in the library."""
 
     @abstractmethod
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
@@ -97,7 +94,10 @@ class InModules(Layout):
         return {**refused, **each_moved(all_symmetric(found), self._moved)}
 
     def _moved(self, words: Words) -> Repack:
-        parts, sizes = self.arranged(words), words.group_sizes(self.group_size, -1)
+        from anamnesis.schemes.families.integers.moving import across, columns
+
+        parts = across(words) if self.is_across else columns(words)
+        sizes = words.group_sizes(self.group_size, -1)
         ways = tuple(self.encoding_of(words, n) for n in sizes)
         return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 
