@@ -38,7 +38,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.unread import unread_error
 from anamnesis.schemes.families.integers.checks import PACKED_MAX_GROUPS
 from anamnesis.schemes.views.grid import block_candidates
-from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words, worded
 
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
 OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
@@ -83,8 +83,6 @@ class InModules(Layout):
         """Return what words that are there already are in."""
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        from anamnesis.schemes.families.integers.moving import worded
-
         return worded(weight, self.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
