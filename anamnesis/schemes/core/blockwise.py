@@ -92,8 +92,8 @@ _INFINITE = "an infinity or a NaN is in it"
 class Amax(Survey):
     """The largest magnitude of a weight, in float32; a NaN if one is not finite."""
 
-    def __init__(self, source: int) -> None:
-        self._source = source
+    def __init__(self, dtype: DType) -> None:
+        self._source = _core.SOURCES[dtype.name]
         self._seen: list[float] = []  # appended to by several threads
 
     def see(self, values: memoryview, band: Band, level: int) -> None:
@@ -219,10 +219,7 @@ class Blockwise(FloatCodes):
         return None
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
-        return self._amax() if self.has_one_scale else None
-
-    def _amax(self) -> Survey:
-        return Amax(_core.SOURCES[self.dtype.name])
+        return Amax(self.dtype) if self.has_one_scale else None
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         if not self.has_one_scale:

@@ -14,7 +14,6 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.core.bands import Band, Bands
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
-_F32 = DTYPES["F32"]
 AS_IT_IS = "exclude this weight, so that it stays as it is"
 VALUES_SLOT = -1  # the slot of a worker's scratch for values that are encoded, compared or checked
 
@@ -159,7 +158,7 @@ class Codes(ABC):
     @property
     def values(self) -> DType:
         """The dtype that `see` and `encode` take: the one the canonical encoder computes from."""
-        return _F32
+        return DTYPES["F32"]
 
     def fitted(self, dtype: DType) -> Self:
         """Return the encoder of weights of another dtype, where it computes in that."""

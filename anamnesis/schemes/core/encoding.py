@@ -15,8 +15,6 @@ from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFin
 from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
 from anamnesis.schemes.core.weight import Scratch, Weight
 
-_F32 = DTYPES["F32"]
-
 
 @dataclass(frozen=True)
 class Encoding:
@@ -44,7 +42,7 @@ class Encoding:
 
     @property
     def values(self) -> DType:
-        return _F32 if self.codes is None else self.codes.values
+        return DTYPES["F32"] if self.codes is None else self.codes.values
 
     def fitted(self, dtype: DType) -> Encoding:
         codes = None if self.codes is None else self.codes.fitted(dtype)

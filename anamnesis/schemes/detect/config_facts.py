@@ -51,7 +51,6 @@ _BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 1
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
 _SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
 _HEADS = ("num_attention_heads", "num_heads", "n_head")
-_KEY_HEADS = ("num_key_value_heads",)
 _HEAD_SIZES = ("head_dim", "d_kv", "attention_head_dim")
 _AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group_size")
 _GROUP_SIZES = ("group_size", "q_group_size")
@@ -330,7 +329,7 @@ def _sizes(config: Mapping[str, Any]) -> Iterator[int]:
             yield n
     hidden, heads = (next(iter(_ints(config, keys)), 0) for keys in (_HIDDEN, _HEADS))
     wide = next(iter(_ints(config, _HEAD_SIZES)), hidden // heads if heads > 0 else 0)
-    for n in _ints(config, (*_HEADS, *_KEY_HEADS)):
+    for n in _ints(config, (*_HEADS, "num_key_value_heads")):
         if n * wide > 0:
             yield n * wide
 

@@ -233,14 +233,11 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
     )
 
 
-_HEAD = "lm_head.weight"
-
-
 def without_padding(
     name: str, shape: tuple[int, int], step: int, stored: Mapping[str, StoredTensor]
 ) -> int:
     """Return the out features of a matrix, of a head as many as embeddings: codes are padded."""
-    if f".{name}".endswith(f".{_HEAD}"):
+    if f".{name}".endswith(".lm_head.weight"):
         for tensor in stored.values():
             *_, module, last = ("", *tensor.name.split("."))
             if last == "weight" and module in TABLES and len(tensor.shape) == 2:

@@ -13,8 +13,6 @@ from anamnesis.schemes.core.settings import Expected
 MARKER = "comfy_quant"
 COMFY_METADATA_KEY = "_quantization_metadata"
 _MAX_MARKER = 65_536
-_BLOCKWISE = "_blockwise"
-_GROUPED = ("asym_w4a8_int8", "awq_w4a16")
 # The kind, the bits and the block of each format; of blocks the marker says the size. 0 bits are
 # told by the length of rows.
 _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
@@ -30,7 +28,6 @@ _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "svdquant_w4a4": ("int", 4, (1, 64)),
 }
 _ROTATED = "convrot"  # columns in groups, by a Hadamard matrix
-_ROTATED_GROUP = f"{_ROTATED}_groupsize"
 _ROTATES = ("int8_tensorwise", "")  # what is rotated where that is said
 _ALWAYS_ROTATED = ("convrot_w4a4", "asym_w4a8_int8")
 _GROUP = 256
@@ -78,7 +75,7 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
 
 def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
     """Return the format, and columns that are rotated together; 0 if none are."""
-    group = given.get(_ROTATED_GROUP)
+    group = given.get(f"{_ROTATED}_groupsize")
     is_said = bool(given.get(_ROTATED, group is not None and format not in _ALWAYS_ROTATED))
     is_rotated = format in _ALWAYS_ROTATED or (format in _ROTATES and bool(given.get(_ROTATED)))
     if not is_rotated:  # what is said all the same is of no tool: nobody reads it
@@ -120,8 +117,8 @@ def expected_of(layer: ComfyLayer) -> Expected | None:
     if row is None:
         return None
     kind, bits, block = row
-    if layer.block and layer.format.endswith(_BLOCKWISE):
+    if layer.block and layer.format.endswith("_blockwise"):
         block = (layer.block, layer.block)
-    elif layer.block and layer.format in _GROUPED:
+    elif layer.block and layer.format in ("asym_w4a8_int8", "awq_w4a16"):
         block = (1, layer.block)
     return Expected(f"ComfyUI's marker, {layer.format},", kind, bits, block)

@@ -20,10 +20,6 @@ _ROW, _ONE = (1, 0), (0, 0)
 
 # --- compressed-tensors -----------------------------------------------------------------------
 
-_STRATEGIES = {"channel": _ROW, "tensor": _ONE}
-_BY_GROUP = ("group", "tensor_group")
-_LISTS = ("group", "dynamic")  # of act-order
-
 
 def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for name, group in _dicts(section.get("config_groups")):
@@ -33,7 +29,7 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
         kind, parts = _word(weights.get("type")), []
         if kind == "int" and weights.get("symmetric") is False:
             parts.append(AskedPart("weight_zero_point", "symmetric: false"))
-        if weights.get("actorder") in _LISTS:
+        if weights.get("actorder") in ("group", "dynamic"):
             parts.append(AskedPart("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
         layout = group.get("format") or section.get("format")
@@ -52,9 +48,9 @@ def _block_of(weights: Mapping[str, Any]) -> tuple[int, int] | None:
     strategy, size = weights.get("strategy"), weights.get("group_size")
     if strategy == "block":
         return pair(weights.get("block_structure"))
-    if strategy in _BY_GROUP or (strategy is None and type(size) is int):
+    if strategy in ("group", "tensor_group") or (strategy is None and type(size) is int):
         return _groups_of(size)
-    return _STRATEGIES.get(_word(strategy))
+    return {"channel": _ROW, "tensor": _ONE}.get(_word(strategy))
 
 
 # --- ModelOpt ---------------------------------------------------------------------------------

@@ -99,7 +99,6 @@ _SEVERAL = re.compile(
     r"(^|\.)((switch_\w+|experts)\.\w+|embed_q|unembed_out|moe\.(gate|up|down)_proj)\.weight$"
 )
 _WEIGHT = ".weight"
-_KV_B = ".kv_b_proj.weight"
 _SPLIT = "kv_b_proj, which mlx-lm splits before it quantises"
 
 
@@ -119,7 +118,7 @@ def left_in(shapes: Shapes, config: Config) -> Mapping[str, str]:
     rows = dict(_rows(shapes, config))
     left = {name: row.why for name, row in rows.items() if row.way == "plain"}
     for name in shapes:
-        if name.endswith(_KV_B) and not keeps_kv_b:
+        if name.endswith(".kv_b_proj.weight") and not keeps_kv_b:
             left[name] = _SPLIT
         elif kind in PLAIN_EXPERTS and _EXPERT.search(name):
             left[name] = f"expert, which mlx-lm loads plain in {config['model_type']}"

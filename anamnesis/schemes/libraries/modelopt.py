@@ -26,8 +26,7 @@ _OF_ALL = "FP8"  # whose config tells of a group of layers, too
 
 _TABLE = {key: words.split() for key, words in json_table(__file__).items()}
 # `default_disabled_quantizers`, of the names of a module's quantisers.
-_DISABLED = _TABLE["disabled"]
-_LEFT = re.compile("|".join(map(translate, _DISABLED)))
+_LEFT = re.compile("|".join(map(translate, _TABLE["disabled"])))
 # Types of models whose word embeddings are of a class of their own, for they scale or norm them.
 _SCALED = frozenset(_TABLE["scaled"])
 _WORDS = re.compile(r"(^|\.)(embed_tokens(_per_layer)?|shared)$")

@@ -17,7 +17,6 @@ from functools import lru_cache
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
-_WEIGHT = ".weight"
 # What names begin with where a whole model lies inside another, and no part of it.
 _WRAPPERS = frozenset(
     {
@@ -92,7 +91,7 @@ class _Ends:
 
 
 def _bare(name: str) -> str:
-    return name.removesuffix(_WEIGHT)
+    return name.removesuffix(".weight")
 
 
 def _dotted_ends(name: str) -> Iterator[str]:

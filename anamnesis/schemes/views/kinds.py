@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.views.grid import ScaleGrid
 
 
@@ -88,6 +89,14 @@ class Integers(NamedTuple):
     def refused(self, why: str) -> Unmovable:
         """Return why it cannot be repacked, as others of its kind can."""
         return unmovable(self.codes, self.name, self.shape, why, is_cast=True)
+
+
+def worded(weight: Weight, bits: int) -> Words | Integers | None:
+    """Return a weight's words of so many bits; else what may be cast to them."""
+    words = weight.view(Words)
+    if words is not None and words.bits >= bits:
+        return words
+    return weight.view(Integers)
 
 
 class Rotated(NamedTuple):

@@ -336,7 +336,7 @@ def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
     offset, block = np.float32(told["nested_offset"]), told["blocksize"]
     (largest,) = want[f"{name}.nested_absmax"].numpy()
     whole = with_other_blocks(values, block, offset, largest)
-    encoding = four_bit(told["quant_type"], block, is_nested=True, dtype=OURS["F32"])
+    encoding = four_bit(told["quant_type"], block, is_nested=True).fitted(OURS["F32"])
     shape = (1, whole.size)
     outs = [memoryview(bytearray(part.n_bytes)) for part in encoding.parts(name, shape)]
     for level in (_core.LEVELS[known] for known in LEVELS):

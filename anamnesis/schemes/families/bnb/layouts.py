@@ -322,19 +322,15 @@ SETTINGS = (
 
 
 def four_bit(
-    kind: str = "nf4",
-    block_size: int = 64,
-    is_nested: bool = False,
-    has_second_zero: bool = False,
-    dtype: DType = DTYPES["BF16"],
+    kind: str = "nf4", block_size: int = 64, is_nested: bool = False, has_second_zero: bool = False
 ) -> Encoding:
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
-    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
-    layout = FourBitLayout(kind, block_size, is_nested, dtype)
+    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero)
+    layout = FourBitLayout(kind, block_size, is_nested)
     settings = vars(layout) | {"has_second_zero": has_second_zero}
     return Encoding(spelt(f"bnb-{kind}", settings, SETTINGS), layout, codes)
 
 
-def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
+def int8() -> Encoding:
     """Return `bnb-int8`."""
-    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype=dtype))
+    return Encoding("bnb-int8", Int8Layout(), Int8Codes())

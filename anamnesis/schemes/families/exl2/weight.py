@@ -43,8 +43,6 @@ _CODES, _SCALES, _MAXIMA, _GROUPS, _ORDER, _WORDS, _RUN, _TILE, _ORDERED = range
 _LEAST_ROWS = 8  # that kernels do at once
 _PARTS = 2  # of a band that are decoded one after the other
 
-_F16 = DTYPES["F16"]
-
 
 class _Groups(NamedTuple):
     """Consecutive groups of one number of bits and one size."""
@@ -111,25 +109,23 @@ class Exl2Weight(DecodedByTiles):
         order = scratch.copy(_ORDER, self.parts[_ORDER], first, n_bytes)
         row_bytes, overflows = dtype.n_bytes(cols.n), 0
         at_once = _whole_units(band_bytes() // _PARTS // dtype.n_bytes(self.shape[1]))
-        for read, of_read in places(rows, self._stripe(), row_bytes, out):
-            within = self._read_with(read, scratch.reads_ahead)
+        stripe = self._stripe()
+        for read, of_read in places(rows, stripe, row_bytes, out):
+            # A stripe is read at once, or all if that reads nothing.
+            start = read.start // stripe * stripe
+            within = Run(start, min(start + stripe, self.shape[0]))
+            if self.is_held:
+                within = Run(0, self.parts[_CODES].shape[1])
+            elif not scratch.reads_ahead or read.stop > within.stop:
+                within = read
             for some, place in places(read, at_once, row_bytes, of_read):
                 piece = _Piece(some, within, order)
                 overflows += self._decode_piece(piece, dtype, scratch, place)
         return overflows
 
-    def _read_with(self, rows: Run, reads_ahead: bool) -> Run:
-        """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
-        if self.is_held:
-            return Run(0, self.parts[_CODES].shape[1])
-        stripe = self._stripe()
-        start = rows.start // stripe * stripe
-        within = Run(start, min(start + stripe, self.shape[0]))
-        return within if reads_ahead and rows.stop <= within.stop else rows
-
     def _decode_piece(self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         """Decode rows as they are stored, and take the columns."""
-        made = _F16 if self.is_rounded else dtype
+        made = DTYPES["F16"] if self.is_rounded else dtype
         n_rows, n_cols, item = piece.rows.n, self.shape[1], made.n_bytes(1)
         scales = self._scales(piece, scratch)
         tile = scratch.room(_TILE, n_rows * n_cols * item)

@@ -33,7 +33,6 @@ class Exl3:
 _CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = Exl3.fields
 _FACTORS = ((_SUH, _SU), (_SVH, _SV))
 _FORMER_SCALE = Field("scale", "{module}scale")
-_MOST_BITS = 8
 _SIGNS_IN_ITEM = 16
 
 
@@ -96,7 +95,7 @@ def check_sizes(codes: StoredTensor, in_scales: StoredTensor, out_scales: Stored
             "codes of 1 to 8 bits are"
         )
     bits = codes.shape[2] // TILE if len(codes.shape) == 3 else 0
-    if codes.dtype.name != "I16" or not 1 <= bits <= _MOST_BITS or codes.shape[2] % TILE:
+    if codes.dtype.name != "I16" or not 1 <= bits <= 8 or codes.shape[2] % TILE:
         raise codes.misshapen(f"I16 [in / {TILE}, out / {TILE}, {TILE} * bits], of 1 to 8 bits,")
     if any(n * TILE % BLOCK for n in codes.shape[:2]):
         raise codes.misshapen(f"a matrix of whole blocks of {BLOCK} x {BLOCK}")

@@ -26,7 +26,7 @@ from typing import Literal
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.blockwise import Blockwise
+from anamnesis.schemes.core.blockwise import Amax, Blockwise
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4
 from anamnesis.schemes.views.bits import swapped
@@ -44,7 +44,7 @@ class Fp4(Blockwise):
     second: _Second = field(default="", kw_only=True)
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
-        return self._amax() if self.second else None
+        return Amax(self.dtype) if self.second else None
 
     def joint(self, found: Sequence[bytes]) -> bytes:
         magnitudes = [_F32.unpack(one)[0] for one in found]

@@ -25,8 +25,6 @@ from anamnesis.schemes.families.fp4.view import Fp4Codes, seen
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.views.views import constant, forbidding
 
-_F32 = DTYPES["F32"]
-
 
 @dataclass(frozen=True)
 class Fp4Layout(Layout):
@@ -147,7 +145,7 @@ class Fp4Layout(Layout):
         if not n:
             return []
         own = next(one for one in fields if one.role == "second")
-        part = own.part(name, _F32, () if n == 1 else (n,))
+        part = own.part(name, DTYPES["F32"], () if n == 1 else (n,))
         return [constant(part, second, view.codes)]
 
 

@@ -23,7 +23,6 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.integers.checks import check_listed, middle_words
 from anamnesis.schemes.families.integers.rows import AWQ_ORDER, from_awq_order, to_awq_order
 from anamnesis.schemes.views.bits import dense, stacked
@@ -128,14 +127,6 @@ def _turned(words: NDArray[Any]) -> NDArray[Any]:
 
 
 # --- words of a weight --------------------------------------------------------------------------
-
-
-def worded(weight: Weight, bits: int) -> Words | Integers | None:
-    """Return a weight's words of so many bits; else what may be cast to them."""
-    words = weight.view(Words)
-    if words is not None and words.bits >= bits:
-        return words
-    return weight.view(Integers)
 
 
 def as_words(view: Integers, bits: int) -> Words:

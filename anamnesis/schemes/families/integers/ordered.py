@@ -164,10 +164,7 @@ class MarlinWeight(_OfTiles):
         """Put whole tiles in order."""
         _io.order_marlin(raw, self.bits, rows.n, cols.n, ordered)
 
-    def _zeros(
-        self, rows: Run, groups: Run, beside: Run, scratch: Scratch
-    ) -> tuple[str, memoryview | bytes, int]:
-        return "constant", b"", 0
+    _zeros = IntegerWeight._zeros  # there are none
 
     def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
         n_groups, n_rows = lines.shape

@@ -31,7 +31,6 @@ from anamnesis.schemes.families.fp8 import read as fp8
 from anamnesis.schemes.families.integers import read as integers
 from anamnesis.sources.expanded import ExpandedSource, Sparse
 
-_SIZES = {"I64": "q", "I32": "i"}
 _BESIDE = ("_scale", "_zero_point")  # of a quantised weight, after its name
 
 
@@ -141,7 +140,7 @@ def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, d
 
 def _read_shape(parts: _Parts) -> tuple[int, int]:
     shape, mask, values = parts.shape, parts.mask, parts.values
-    kind = _SIZES.get(shape.dtype.name)
+    kind = {"I64": "q", "I32": "i"}.get(shape.dtype.name)
     if kind is None or shape.shape not in ((2,), (2, 1)):
         raise shape.misshapen("I64 [2]")
     rows, cols = struct.unpack(f"<2{kind}", shape.read())

@@ -18,7 +18,6 @@ from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.sources.strided import transposed
 
 _LEVELS = 16  # of a codebook
-_BITS = (4, 6)
 _ELSEWHERE = "give the whole directory if it lies in another shard"
 
 
@@ -65,7 +64,7 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
     *lead, width = codes.shape
     cols = scales.shape[-1] * size if scales.shape else 0
     bits = width * 8 // cols if cols else 0
-    if scales.shape[:-1] != tuple(lead) or bits not in _BITS or bits * cols != width * 8:
+    if scales.shape[:-1] != tuple(lead) or bits not in (4, 6) or bits * cols != width * 8:
         raise scales.misshapen(f"a scale for each {size} codes of 4 or 6 bits", codes)
     _check_rows(channels, codes)
     if book is not None and (book.shape != (_LEVELS,) or bits != 4):

@@ -52,6 +52,7 @@ class Gemm(gptq_and_awq.InModules):
     bits: int = PACKING.bits
 
     fields = gptq_and_awq.InModules.fields[:3]
+    is_across = True
 
     def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         kind = config.get("model_type")
@@ -61,11 +62,6 @@ class Gemm(gptq_and_awq.InModules):
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
-
-    def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        from anamnesis.schemes.families.integers.moving import across
-
-        return across(words)
 
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
         return _encoding(Gemm(group_size))

@@ -24,7 +24,6 @@ from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.views.views import constant
 
 FIELDS = (Field("codes", "{weight}", ("U8",)), Field("scales", "{weight}_scale"))
-_MULTIPLIES = "autobitlinear"
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
@@ -39,7 +38,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if scale.shape not in ((), (1,)):
         raise scale.misshapen("[1]", codes)
     shape = (4 * codes.shape[0], codes.shape[1])
-    factor = scale if facts.layout == _MULTIPLIES else _reciprocal(scale)
+    factor = scale if facts.layout == "autobitlinear" else _reciprocal(scale)
     own = codes.name, shape, (codes, factor), "PACKED8", shape
     return IntegerWeight(*own, constant=1, planes=Planes(2, in_parts=True), producer="BitNet")
 

@@ -58,7 +58,7 @@ from anamnesis.schemes.libraries.libraries import (
     input_arguments,
     weight_arguments,
 )
-from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words, worded
 
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
@@ -137,8 +137,6 @@ class PackQuantized(OfCompressedTensors):
         return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        from anamnesis.schemes.families.integers.moving import worded
-
         return worded(weight, self.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:

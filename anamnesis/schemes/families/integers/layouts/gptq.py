@@ -71,11 +71,6 @@ class Gptq(gptq_and_awq.InModules):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
 
-    def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        from anamnesis.schemes.families.integers.moving import columns
-
-        return columns(words)
-
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
         is_act_order = words.listed is not None
         return _encoding(Gptq(self.bits, group_size, words.is_symmetric, is_act_order))

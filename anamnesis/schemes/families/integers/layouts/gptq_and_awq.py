@@ -38,7 +38,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.unread import unread_error
 from anamnesis.schemes.families.integers.checks import PACKED_MAX_GROUPS
 from anamnesis.schemes.views.grid import block_candidates
-from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words, worded
 
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
 OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
@@ -74,20 +74,15 @@ class InModules(Layout):
     )
     takes = Words
     conv1d = "left"
+    is_across: ClassVar[bool] = False  # whether a word holds out features
     bits: int
     group_size: int
-
-    @abstractmethod
-    def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        """Return words by their roles as in the library."""
 
     @abstractmethod
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
         """Return what words that are there already are in."""
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        from anamnesis.schemes.families.integers.moving import worded
-
         return worded(weight, self.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
@@ -97,7 +92,10 @@ class InModules(Layout):
         return {**refused, **each_moved(all_symmetric(found), self._moved)}
 
     def _moved(self, words: Words) -> Repack:
-        parts, sizes = self.arranged(words), words.group_sizes(self.group_size, -1)
+        from anamnesis.schemes.families.integers.moving import across, columns
+
+        parts = across(words) if self.is_across else columns(words)
+        sizes = words.group_sizes(self.group_size, -1)
         ways = tuple(self.encoding_of(words, n) for n in sizes)
         return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 

@@ -38,7 +38,6 @@ LAYOUTS = (
         Field("meta", "{module}B_meta", _I16),
     ),
 )
-_OF_KERNEL = "workspace"
 _TILE = (64, 32)
 
 
@@ -52,7 +51,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
                 continue
             with ledger.refusing(part.name for part in parts.values()):
                 ledger.take(_weight(name, parts, fields))
-                workspace = f"{module_of(name)}{_OF_KERNEL}"
+                workspace = f"{module_of(name)}workspace"
                 if ledger.find(workspace) is not None:
                     ledger.drop(workspace, "workspace of a kernel")
             break

@@ -65,10 +65,10 @@ class InGroups(OfMlx):
 
     def write(self, view: Rows | Integers, encoding: Encoding) -> Repack | None:
         if isinstance(view, Integers):
-            from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
-
             if view.bits > self.bits:
                 return None
+            from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
+
             own = min(view.group, view.shape[-1])
             sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
             size = own if own in GROUP_SIZES else next(iter(sizes), GROUP_SIZES[0])

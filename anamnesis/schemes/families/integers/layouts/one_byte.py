@@ -30,8 +30,6 @@ from anamnesis.schemes.families.integers.layouts.compressed_tensors import IntQu
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.views.grid import AmbiguousBlock, resolve
 
-_COMFY = ("int8_tensorwise", "int8_blockwise", "")
-
 
 class _Names(NamedTuple):
     """What the parts of a weight are called, and by whom."""
@@ -72,7 +70,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | Non
             weight = find_awq(codes, layer, ledger)
         elif layer.format == "svdquant_w4a4":
             weight = svdquant.find(codes, layer, ledger)
-        elif layer.format not in _COMFY:
+        elif layer.format not in ("int8_tensorwise", "int8_blockwise", ""):
             raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
         else:
             own = {(layer.block, layer.block)} if layer.block else set()

@@ -35,7 +35,6 @@ FIELDS = (
     *(Field("scales", "{weight}._scale"), Field("shifts", "{weight}._shift")),
 )
 _SIZES = (128, 96, 64, 32)
-_BITS = (4, 2)
 _SIGNS = {"F32": 0x80000000, "F16": 0x80008000, "BF16": 0x80008000}
 
 # Layers between the stream of a transformer and something else, as transformers calls them.
@@ -81,7 +80,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 
 def _bits(codes: StoredTensor, scale: StoredTensor) -> int:
     n_scales = scale.n_elements
-    fitting = [bits for bits in _BITS if -(-n_scales * bits // 8) == codes.shape[0]]
+    fitting = [bits for bits in (4, 2) if -(-n_scales * bits // 8) == codes.shape[0]]
     if not fitting:
         raise codes.misshapen(f"{-(-n_scales // 2)} or {-(-n_scales // 4)} rows of bytes", scale)
     if len(fitting) > 1:
