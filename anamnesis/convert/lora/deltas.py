@@ -150,12 +150,8 @@ class MergedSource(DerivedSource):
         values = np.frombuffer(view, np.float32)
         for delta in self._deltas:
             self._add(values, first, delta, scratch)
-            if is_scaled and delta.magnitude is not None:  # over the norm, of each row or column
-                with self._norms:
-                    if delta.ratios is None:
-                        delta.ratios = self._ratios(delta)
-                at = np.arange(first, first + len(values))
-                values *= delta.ratios[at % delta.cols if delta.of_columns else at // delta.cols]
+            if is_scaled and delta.magnitude is not None:
+                self._scale(values, first, delta)
             if delta is not self._deltas[-1]:
                 values[:] = rounded(values, self._weight.own_dtype, scratch)
 
@@ -170,6 +166,14 @@ class MergedSource(DerivedSource):
         delta.add(change, begin, factors, scratch.level)
         if delta.is_rounded:
             part += rounded(change, self._weight.own_dtype, scratch)
+
+    def _scale(self, values: Any, first: int, delta: Delta) -> None:
+        """Multiply by magnitude / norm, of each row or column."""
+        with self._norms:
+            if delta.ratios is None:
+                delta.ratios = self._ratios(delta)
+        at = np.arange(first, first + len(values))
+        values *= delta.ratios[at % delta.cols if delta.of_columns else at // delta.cols]
 
     def _ratios(self, delta: Delta) -> Any:
         """Return magnitude / norm, of sums of squares over all of the weight."""
