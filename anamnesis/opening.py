@@ -302,8 +302,7 @@ def plan(where: Where, to: Named = "safetensors", **options: Unpack[AllConvertOp
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    opening = _opening(options)
-    with parse(where, **opening) as model:
+    with parse(where, **_opening(options)) as model:
         return model.plan(to, **options)  # type: ignore[misc]
 
 

@@ -107,11 +107,9 @@ class Planning:
 
         if measure is not True and whole_number("measure", measure, least=None) < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
-        target = self._asked(to, None, options)
-        asked = resolve(target, None, limits=self._limits, **options)
+        asked = resolve(self._asked(to, None, options), None, limits=self._limits, **options)
         with ExitStack() as opened:
-            seen = seen_as_asked(*self._edited(asked, opened))
-            made = make_plan(decide(seen))
+            made = make_plan(decide(seen_as_asked(*self._edited(asked, opened))))
             if measure:
                 from anamnesis.convert.write import sample
 

@@ -198,8 +198,7 @@ class Writing(Planning):
     ) -> Conversion:
         from anamnesis.convert.conversion import Conversion
 
-        asked = ask(out, **options)
-        return Conversion(*self._edited(asked, opened))
+        return Conversion(*self._edited(ask(out, **options), opened))
 
     def _destination(
         self, ask: Callable[..., Request], out: str, options: Mapping[str, Any]

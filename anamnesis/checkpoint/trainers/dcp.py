@@ -57,8 +57,8 @@ class Dcp:
         if size > METADATA_MAX_BYTES:
             raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
         self.budget.alloc(size, self.source.name)
-        machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
-        metadata = self._fields(machine.load(), "Metadata", "MCoreMetadata")
+        loaded = MetadataMachine(self.source.read(0, size), self.budget, self.source.name).load()
+        metadata = self._fields(loaded, "Metadata", "MCoreMetadata")
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
             raise self._error("does not list its tensors and where they are stored")

@@ -17,8 +17,7 @@ _GROUPS = re.compile(r"groups of (\d+)")
 
 def wanted_of(model: Input) -> tuple[str, dict[str, str]]:
     """Return the target and the overrides by which `convert` gives a model's own tensors."""
-    is_gguf = model.checkpoint.self_contained
-    method = None if is_gguf else model.ledger.facts.method
+    method = None if model.checkpoint.self_contained else model.ledger.facts.method
     overrides: dict[str, str] = {}
     usual: Counter[str] = Counter()
     for name, weight in model.ledger.weights.items():

@@ -48,8 +48,7 @@ def decide(seen: Seen) -> Decided:
     ]
     unread: list[StoredTensor] = []  # of problems, or what weights of such names are made of
     for name in problems if request.allow_unknown else ():
-        is_stored = name in ledger.stored
-        unread += (ledger.stored[name],) if is_stored else ledger.weights[name].parts
+        unread += (ledger.stored[name],) if name in ledger.stored else ledger.weights[name].parts
     fates += [possible.passed(tensor) for tensor in unread if _has_bytes(tensor)]
     left = [Dropped(tensor.name, _WITHOUT_BYTES) for tensor in unread if not _has_bytes(tensor)]
     # what a config can say

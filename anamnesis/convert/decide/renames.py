@@ -64,8 +64,7 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         seen = _seen(checkpoint, ledger, request)
     if not later:
         return seen
-    gone = seen.sources(later)
-    return _seen(checkpoint, ledger.dropping(gone.__contains__), request)
+    return _seen(checkpoint, ledger.dropping(seen.sources(later).__contains__), request)
 
 
 def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
@@ -197,8 +196,7 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen.metadata["general.quantization_version"] = 2
         if number is not None:
             seen.metadata[FILE_TYPE] = number
-    view = _as_one_gguf(checkpoint, seen)
-    return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
+    return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names, seen.otherwise)
 
 
 def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Row) -> Seen:

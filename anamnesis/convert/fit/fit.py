@@ -166,8 +166,7 @@ class Fitting:
             name: [Option(t, self._n_bytes(weight, t), errors[name][t]) for t in self._types[name]]
             for name, weight in self._weights.items()
         }
-        budget = self._budget()
-        chosen = allocate(options, budget, self._mixes())
+        chosen = allocate(options, self._budget(), self._mixes())
         if chosen is None:
             least = sum([min(o.n_bytes for o in some) for some in options.values()])
             size = f"{least + self._fixed:,} bytes"
@@ -184,8 +183,7 @@ class Fitting:
         own = {literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
         _, plan = self._planned(self._resolved(to, own))
         found = {name: option.error for name, option in chosen.items()}
-        is_sample = self._asked.sample is not None
-        return Fit(types, found, to, base, plan, is_sample, self._options)
+        return Fit(types, found, to, base, plan, self._asked.sample is not None, self._options)
 
     # --- the weights -------------------------------------------------------------------------
 
@@ -253,8 +251,7 @@ class Fitting:
         if self._asked.size is not None:
             return self._asked.size - self._fixed
         assert self._asked.bits is not None
-        n = self._plan.account.n_parameters
-        return int(self._asked.bits * n / 8) - self._fixed_tensors
+        return int(self._asked.bits * self._plan.account.n_parameters / 8) - self._fixed_tensors
 
     def _mixes(self) -> Iterator[dict[str, str]]:
         """Yield the types of llama-quantize's own mixes, which a choice must not be worse than."""

@@ -239,8 +239,7 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
 def otherwise(found: Sequence[Verdict], why: Sequence[str]) -> tuple[Verdict, ...]:
     """Return verdicts, with what llama.cpp computes otherwise."""
     otherwise = [Verdict(_LLAMA_CPP, "otherwise", one, warns=True) for one in why]
-    hides = bool(otherwise)
-    rest = [one for one in found if not (hides and one[:2] == (_LLAMA_CPP, "loads"))]
+    rest = [one for one in found if not (otherwise and one[:2] == (_LLAMA_CPP, "loads"))]
     return (*rest, *otherwise)
 
 

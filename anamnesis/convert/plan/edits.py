@@ -158,10 +158,7 @@ def _by_function(
         return array
 
     token = token_hex(16)
-
-    def values(first: int, last: int) -> StoredTensor:
-        return shelf.get(make, first, last)
-
+    values = partial(shelf.get, make)
     made = _edited(weight, weight.shape, values, lambda: token, request)
     made.is_made = True
     return made

@@ -311,11 +311,10 @@ def _carried(
     for container in containers:
         merged.update(carried_metadata(container, said))
     if decided.dense:
-        own = (COMFY_METADATA_KEY, SETTINGS_KEY)
         return {
             key: text
             for key, text in merged.items()
-            if key not in own
+            if key not in (COMFY_METADATA_KEY, SETTINGS_KEY)
             and not key.startswith(GPTQ_METADATA_PREFIX)
             and not describes_tensor(key, text)
         }

@@ -98,11 +98,7 @@ def _taken_layers(value: Any) -> tuple[int, ...]:
 
 def _of(module: str, name: str) -> Callable[[str], Any]:
     """Return a function of another module, which is imported when it is called."""
-
-    def read(text: str) -> Any:
-        return getattr(import_module(f"anamnesis.{module}"), name)(text)
-
-    return read
+    return lambda text: getattr(import_module(f"anamnesis.{module}"), name)(text)
 
 
 _size = _of("base.sizes", "parse_size")

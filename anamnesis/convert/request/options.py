@@ -72,8 +72,7 @@ OPTIONS = tuple(map(_option, _TABLE["options"]))
 
 def options_of(verb: str, *calls: Call) -> dict[str, Option]:
     """Return the options of a verb by their names; of those, the ones that some calls take."""
-    rows = rows_of(verb)
-    return {row.name: row for row in rows if not calls or row.call in calls}
+    return {row.name: row for row in rows_of(verb) if not calls or row.call in calls}
 
 
 def rows_of(verb: str) -> list[Option]:

@@ -136,6 +136,7 @@ class _Worker:
             self._sink.write(job, outs, loss, sums)
             self._tally.add(job.ordinal, loss, sums, job.n_bytes)
         if shares > 1:  # others need what is not needed here any more
+            del view, outs
             self._scratch, self._buffer = Scratch(self._how.level), bytearray()
         if self._room is not None:
             self._room.leave(shares)

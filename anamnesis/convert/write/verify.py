@@ -30,7 +30,7 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
-from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.schemes.detect.config_facts import read_facts
 from anamnesis.schemes.detect.registry import claim_all
 from anamnesis.schemes.views.transposed import Transposed
 
@@ -118,13 +118,10 @@ def _check_values(
 
     Of a file whose encoding only a config could tell they are not found, and not compared.
     """
-    said = {} if config is None else config
-
-    def facts() -> QuantFacts:
-        return read_facts(said, all_metadata(containers))
-
     ledger = claim_all(
-        stored, facts, self_contained=all(container.self_contained for container in containers)
+        stored,
+        lambda: read_facts(config or {}, all_metadata(containers)),
+        self_contained=all(container.self_contained for container in containers),
     )
     for made in plan.weights():
         if made.is_plain:
