@@ -89,9 +89,10 @@ def read_header(
     # long as its items.
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()
-    dtype, big_endian, problem = dtype_of(fields["descr"], void)
+    descr, column_major = fields["descr"], fields["fortran_order"]
+    dtype, big_endian, problem = dtype_of(descr, void)
     shape = _shape(fields["shape"], source, offset, name)
-    if type(fields["fortran_order"]) is not bool:
+    if type(column_major) is not bool:
         raise source.error(f"array {name!r}: fortran_order must be True or False", offset)
     n_bytes = end - data_start
     needed = dtype.n_bytes(prod(shape))
@@ -102,16 +103,7 @@ def read_header(
             + (cut if needed > n_bytes else f"takes {needed:,} bytes, but {n_bytes:,} follow"),
             data_start,
         )
-    return NpyHeader(
-        dtype,
-        big_endian,
-        fields["fortran_order"],
-        shape,
-        n_bytes,
-        data_start,
-        problem,
-        fields["descr"],
-    )
+    return NpyHeader(dtype, big_endian, column_major, shape, n_bytes, data_start, problem, descr)
 
 
 def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> tuple[str, int, int]:

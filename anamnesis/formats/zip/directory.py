@@ -226,20 +226,8 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         at = end.start + pos
         if len(directory) - pos < _CENTRAL_BYTES:
             raise source.error("the directory ends before its last member", at)
-        (
-            magic,
-            version,
-            flags,
-            method,
-            crc,
-            n_compressed,
-            n_bytes,
-            n_name,
-            n_extra,
-            n_comment,
-            disk,
-            offset,
-        ) = _CENTRAL.unpack_from(directory, pos)
+        magic, version, flags, method, crc, *numbers = _CENTRAL.unpack_from(directory, pos)
+        n_compressed, n_bytes, n_name, n_extra, n_comment, disk, offset = numbers
         name_at = pos + _CENTRAL_BYTES
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
