@@ -193,8 +193,7 @@ def _fp8_directory(folder: str) -> Files:
     from anamnesis.cli.demo_run import MLP, checkpoint, original_weights, stored_dtype
 
     shards: tuple[dict[str, _Stored], ...] = ({}, {})
-    tensors = checkpoint(original_weights())
-    for n, (name, array) in enumerate(tensors.items()):
+    for n, (name, array) in enumerate(checkpoint(original_weights()).items()):
         shards[n % 2][name] = _Stored(stored_dtype(array), array.shape, array.tobytes())
     names = numbered_names("model", len(shards), ".safetensors")
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}

@@ -106,8 +106,7 @@ class _Remember(Task):
         changes = options["cast_all"] or options["max_shard_size"] or model.problems
         plain = not any(tensor.is_quantized for tensor in model.values())
         same = model.format_id == "safetensors" == (self._container or "safetensors")
-        is_copy = same and plain and not changes
-        return "nothing in it is quantised" if is_copy else None
+        return "nothing in it is quantised" if same and plain and not changes else None
 
     def parsed(self, inspection: Inspection) -> Iterator[str]:
         from anamnesis.cli.narration import parsed_lines

@@ -183,8 +183,7 @@ def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
     vocab = _vocab(vocabulary)
     joined = set(vocabulary.of_types(TokenType.NORMAL, TokenType.UNUSED))
     pieces = {token: i for token, i in vocab.items() if i in joined}
-    merges = merges_by_score(pieces, vocabulary.tokens, vocabulary.scores)
-    model = _bpe(vocab, merges)
+    model = _bpe(vocab, merges_by_score(pieces, vocabulary.tokens, vocabulary.scores))
     unknown = vocabulary.text_of("unk")
     model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
     has_prefix = vocabulary.flag("add_space_prefix") is not False

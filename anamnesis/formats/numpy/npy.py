@@ -176,12 +176,9 @@ def dtype_of(descr: Any, void: DType | None = None) -> tuple[DType, bool, str]:
         dtype = known[match[2]]
         return dtype, match[1] == ">" and dtype.bits > 8, ""
     code = descr.lstrip("<>|=")
-    why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1])
-    return (
-        _unknown(descr[:40]),
-        False,
-        why or f"values of NumPy's dtype {descr[:40]!r}, which is not supported",
-    )
+    why = f"values of NumPy's dtype {descr[:40]!r}, which is not supported"
+    why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1]) or why
+    return _unknown(descr[:40]), False, why
 
 
 @cache
