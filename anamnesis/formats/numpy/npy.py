@@ -10,6 +10,7 @@ False, tuples and lists, and nothing else.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import NPY_MAGIC
@@ -47,20 +49,7 @@ _NAMES = {dtype.numpy_name: dtype for dtype in ALL_DTYPES.values() if dtype.nump
 _DESCR = re.compile(r"([<>|=]?)([A-Za-z]\d*)")
 
 # What an array holds, and after a semicolon what to do about it.
-_UNREADABLE = {
-    "O": "pickled Python objects, which are never unpickled here; save numbers",
-    "U": "strings",
-    "S": "strings",
-    "a": "strings",
-    "M": "dates",
-    "m": "spans of time",
-    "V1": "one-byte values of unknown meaning: ml_dtypes' FP8 except E5M2, int4 and others"
-    " are all saved so; say which with void_dtype='F8_E4M3'",
-    "f": "long doubles, which differ from machine to machine; save float64",
-    "c": "long doubles, which differ from machine to machine; save complex128",
-    "W": "complex numbers of two half floats; save complex64",
-    "structured": "records; save each field as a separate array",
-}
+_UNREADABLE: Mapping[str, str] = json_table(__file__)
 
 
 class NpyHeader(NamedTuple):
