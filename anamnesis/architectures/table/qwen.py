@@ -59,7 +59,6 @@ _SECTIONS = [11, 11, 10, 0]  # of all models whose config.json does not say it
 _RECURRENT, _NEXTN = "attention.recurrent_layers", "nextn_predict_layers"
 _INNER, _ROTATING = "ssm.inner_size", "rope.dimension_count"
 
-
 _NUMBER = "(0|[1-9][0-9]{0,5})"
 _MTP = re.compile(rf"(?:model\.)?mtp\.(?:layers\.{_NUMBER}\.(.+)|(\w+)\.(\w+))")
 _LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.")

@@ -53,7 +53,7 @@ def _rows(given: Rows, line: str, inner: str) -> Iterator[str]:
 
 
 _SPACE = "\u2581"  # sentencepiece's
-# What all files have alike.
+# Parts that all files have alike.
 _PARTS: Mapping[str, Any] = json_table(__file__)
 # What llama.cpp does with a vocabulary that names no pre-tokenizer.
 _DEFAULT: tuple[Step, ...] = tuple(map(tuple, _PARTS["unnamed"]))
