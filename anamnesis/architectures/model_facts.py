@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,15 @@ HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
 FLOAT32_MOST = 2.0**127
 
 
+@dataclass(eq=False)
 class Facts:
     """Facts by their names in config.json."""
 
-    def __init__(
-        self, values: dict[str, Any], rope: dict[str, Any], local_rope: dict[str, Any]
-    ) -> None:
-        self.values = values
-        self.rope = rope
-        self.local_rope = local_rope
-        self.names: frozenset[str] = frozenset()
-        self.given: Mapping[str, Any] = {}  # without what the class fills in
+    values: dict[str, Any]
+    rope: dict[str, Any]
+    local_rope: dict[str, Any]
+    names: frozenset[str] = frozenset()
+    given: Mapping[str, Any] = field(default_factory=dict)  # without what the class fills in
 
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not there, or null."""
