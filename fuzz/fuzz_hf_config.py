@@ -62,7 +62,7 @@ def was_read(data: bytes) -> bool:
     try:
         facts = read_facts(config, arch.model_type, arch.derived)
         keys = model_keys(arch, facts)
-        extra = {} if arch.extra is None else arch.extra(facts)
+        extra = arch.extra(facts)
     except an.AnamnesisError as error:
         if "\n" in str(error):
             raise AssertionError("an error of several lines") from error

@@ -73,8 +73,8 @@ def gguf(name: str) -> Model:
     shapes = {tensor: tuple(shape) for tensor, (_, shape, _) in found["tensors"].items()}
     keys = {key: _plain(told) for key, told in found["keys"].items()}
     first, _ = tensors_as_gguf(directory(name).facts, ledger(directory(name)))
-    made = first.arch.extra and first.arch.extra(_facts(first.arch, directory(name).facts))
-    return Model(shapes, keys, True, made or {})
+    made = first.arch.extra(_facts(first.arch, directory(name).facts))
+    return Model(shapes, keys, True, made)
 
 
 def _facts(arch: Any, config: Mapping[str, Any]) -> Any:

@@ -8,12 +8,21 @@ from functools import partial
 
 from anamnesis.architectures.arch import IN_LAYER, Arch, filled, patterns, split, tail_of
 from anamnesis.architectures.differences import UNTIED
-from anamnesis.architectures.header import Header, check_shape, is_windowed
+from anamnesis.architectures.header import KEYS, Header, check_shape, is_windowed
 from anamnesis.architectures.model_facts import CONFIG, LAYERS_MAX, Facts
-from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
 from anamnesis.base.errors import ParseError
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import ASKED, Dropped
 from anamnesis.schemes.core.weight import Weight
+
+_TABLE = json_table(__file__)
+# Which layers have a tensor, or whether the file has it at all; all by default. Those with `?` may
+# have it.
+_GROUPS = {name: group for group, names in _TABLE["groups"].items() for name in names.split()}
+# The keys that say which layers are of a group, for errors to name.
+_SWITCHED: Mapping[str, str] = _TABLE["switched"]
+# Keys whose numbers are at most those of others.
+_AT_MOST: Mapping[str, str] = _TABLE["at_most"]
 
 _STARTS = ("", f"enc.{IN_LAYER}")  # of names, beside those of a layer
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
@@ -62,10 +71,12 @@ def check_tensors(
 
 def _check_counts(header: Header) -> None:
     """Refuse numbers that contradict each other."""
-    for few, many in AT_MOST.items():
+    for few, many in _AT_MOST.items():
         n, most = header.count(few), header.count(many)
         if most is None and many == "attention.key_length":
-            most = (header.count("embedding_length") or 0) // (header.count(HEADS) or 1)
+            most = (header.count("embedding_length") or 0) // (
+                header.count("attention.head_count") or 1
+            )
         elif most is None and many == "expert_group_count":
             most = 1
         if n is not None and most is not None and n > most:
@@ -170,7 +181,7 @@ def switched(arch: Arch) -> dict[str, str]:
 def _group(arch: Arch, tail: str) -> str:
     """Return the group of a tensor; that of its weight if it is a bias."""
     stem = tail.removesuffix(".weight")
-    for known in (arch.groups, GROUPS):
+    for known in (arch.groups, _GROUPS):
         for name in (stem, stem.removesuffix(".bias")):
             if name in known:
                 return known[name]
@@ -178,7 +189,7 @@ def _group(arch: Arch, tail: str) -> str:
 
 
 def _because(header: Header, group: str) -> str:
-    key = SWITCHED.get(group)
+    key = _SWITCHED.get(group)
     value = None if key is None else header.find(key)
     if key is None or value is None:
         return ""

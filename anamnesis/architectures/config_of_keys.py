@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -34,6 +34,7 @@ from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import shortened
 from anamnesis.formats.base import n_items
 from anamnesis.schemes.core.weight import Weight
@@ -42,11 +43,8 @@ _MOST_FACTORS = 1 << 16  # of a rope
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _SPELT = {"feed_forward_length": "intermediate_size"}
 _TYPES = "tokenizer.ggml.token_type_count"
-_TOKENS = {
-    "tokenizer.ggml.bos_token_id": "bos_token_id",
-    "tokenizer.ggml.eos_token_id": "eos_token_id",
-    "tokenizer.ggml.padding_token_id": "pad_token_id",
-}
+_TABLE: Mapping[str, Any] = json_table(__file__)
+_TOKENS: Mapping[str, str] = _TABLE["tokens"]  # keys of special tokens, and config.json's facts
 _KINDS = {
     **dict.fromkeys(("uint32", "int32"), (int,)),
     "float32": (int, float),
@@ -56,23 +54,12 @@ _KINDS = {
 # What arithmetic with values of other kinds ends in.
 _OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
 # What a header may lack: llama.cpp takes what the class does, or has not read it for long.
-_ANY = {
-    *("vocab_size", "feed_forward_length", "rope.freq_base_swa", "rope.dimension_sections"),
-    *("attention.recurrent_layers", "full_attention_interval"),
-}
+_ANY: Sequence[str] = _TABLE["any"]
 _THETA = "rope.freq_base"
 # Of models without a rope, which have one of these.
 _OF_POSITIONS = frozenset({"position_embd.weight", "enc.blk.{bid}.attn_rel_b.weight"})
 # What llama.cpp takes where a header says nothing, if that is neither 0 nor 1.
-_UNSAID: Mapping[str, Any] = {
-    _THETA: 10000.0,
-    "attention.causal": True,
-    "attention.scale": None,
-    "attn_logit_softcapping": 50.0,
-    "final_logit_softcapping": 30.0,
-    "gemma2.attention.sliding_window": 4096,
-    "rope.scaling.type": "none",
-}
+_UNSAID: Mapping[str, Any] = _TABLE["unsaid"]
 
 
 def shortest(value: Any) -> Any:

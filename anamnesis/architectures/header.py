@@ -1,18 +1,30 @@
-"""What the header of a GGUF says of the shapes of its tensors."""
+"""What the header of a GGUF says of the shapes of its tensors.
+
+llama.cpp reads a file so, and both directions are checked by it. Rows of `arch` name the tensors,
+and say what differs; header.json and check.json have what all have in common.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, split, tail_of
 from anamnesis.architectures.keys import fact_of
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError
+from anamnesis.base.plain_json import json_table
 
+VOCABULARY, TYPES = "vocab", "types"  # which no key says
+
+_TABLE: Mapping[str, Any] = json_table(__file__)
+# What stands for the value of a key behind the architecture's name.
+KEYS: Mapping[str, str] = _TABLE["keys"]
+# By a tensor's name without `blk.N.` and `.weight`, outermost first; `?` is any number. A bias has
+# the shape of its weight without the columns.
+SHAPES: Mapping[str, str] = _TABLE["shapes"]
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
 

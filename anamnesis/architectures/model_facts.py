@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.plain_json import json_table
 from anamnesis.checkpoint.metadata import CONTEXT_LENGTH
 
 CONFIG = "config.json"
 _CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py
 
 # Each fact, and all its spellings in llama.cpp's converter's order of preference.
-_SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "num_hidden_layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+_SPELLINGS: Mapping[str, Sequence[str]] = {
+    **{fact: words.split() for fact, words in json_table(__file__).items()},
     "max_position_embeddings": CONTEXT_LENGTH,
-    "hidden_size": ("hidden_size", "n_embd", "dim"),
-    "intermediate_size": (
-        *("prefix_dense_intermediate_size", "dense_intermediate_size"),
-        *("intermediate_size", "n_inner", "hidden_dim"),
-    ),
-    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads"),
-    "num_key_value_heads": ("num_key_value_heads", "n_kv_heads"),
-    "rms_norm_eps": ("rms_norm_eps", "norm_eps"),
-    "layer_norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
-    "num_local_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "num_experts_per_tok": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
-    "scoring_func": (
-        *("score_function", "scoring_func", "score_func", "moe_router_activation"),
-        *("moe_router_activation_func", "expert_selection_fn"),
-    ),
 }
 # Those of which another spelling is never something else.
 _SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"}
@@ -47,17 +34,15 @@ HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
 FLOAT32_MOST = 2.0**127
 
 
+@dataclass(eq=False)
 class Facts:
     """Facts by their names in config.json."""
 
-    def __init__(
-        self, values: dict[str, Any], rope: dict[str, Any], local_rope: dict[str, Any]
-    ) -> None:
-        self.values = values
-        self.rope = rope
-        self.local_rope = local_rope
-        self.names: frozenset[str] = frozenset()
-        self.given: Mapping[str, Any] = {}  # without what the class fills in
+    values: dict[str, Any]
+    rope: dict[str, Any]
+    local_rope: dict[str, Any]
+    names: frozenset[str] = frozenset()
+    given: Mapping[str, Any] = field(default_factory=dict)  # without what the class fills in
 
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not there, or null."""

@@ -60,7 +60,9 @@ def name_parts(model_id: str, n_parameters: int) -> NameParts:
     given = [_kind(word, i, n_parameters) for i, word in enumerate(words)]
     words = [word for word, _ in given]
     kinds = [kind for _, kind in given]
-    _drop_words_of_size(words, kinds)
+    if any(letter.isdecimal() for word in _all(words, kinds, "size") for letter in word):
+        for i, word in enumerate(words):  # then `mini` and the like are no size
+            kinds[i] = "" if kinds[i] == "size" and word.isalpha() else kinds[i]
     is_base = _mark_basename(words, kinds)
 
     of_base = [word for word, base in zip(words, is_base, strict=True) if base]
@@ -103,14 +105,6 @@ def _is_far(word: str, n_parameters: int) -> bool:
     except ValueError:  # 8x7B, mini
         return False
     return abs(given - n_parameters) > 7 * n_parameters // 8
-
-
-def _drop_words_of_size(words: list[str], kinds: list[str]) -> None:
-    """Take `mini` and the like for no size where another word has a number."""
-    if any(letter.isdecimal() for word in _all(words, kinds, "size") for letter in word):
-        for i, word in enumerate(words):
-            if kinds[i] == "size" and word.isalpha():
-                kinds[i] = ""
 
 
 def _mark_basename(words: list[str], kinds: list[str]) -> list[bool]:

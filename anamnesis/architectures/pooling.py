@@ -96,11 +96,9 @@ TEMPLATE_KEYS: Mapping[str, Any] = {
 def is_reranker(folder: Folder, config: Mapping[str, Any]) -> bool:
     """Tell it as the converter does: by the model's card, or by a name."""
     card = (folder.text("README.md") or "").lower()
-    given = (
-        folder.root.name,
-        *(str(config.get(key, "")) for key in ("_name_or_path", "architectures")),
-    )
-    return any(f"# {name}" in card or name in " ".join(given).lower() for name in _NAMES)
+    given = (folder.root.name, config.get("_name_or_path", ""), config.get("architectures", ""))
+    names = " ".join(map(str, given)).lower()
+    return any(f"# {name}" in card or name in names for name in _NAMES)
 
 
 def cut_head(weights: dict[str, Weight], facts: Facts, folder: Folder) -> list[Dropped]:

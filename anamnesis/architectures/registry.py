@@ -13,7 +13,7 @@ from anamnesis.base.errors import UnsupportedError
 
 # In this order a class, and an architecture of llama.cpp's, is looked for.
 _TABLES = (
-    *("llama", "qwen", "qwen_next", "gemma", "gemma4", "phi", "gpt_oss", "deepseek", "glm"),
+    *("llama", "qwen", "gemma", "phi", "gpt_oss", "deepseek", "glm"),
     *("decoders", "lfm2", "bert", "t5"),
 )
 

@@ -173,9 +173,7 @@ def _weights(
         for name, weight in _grouped(group, weights, facts):
             if name in made:
                 raise ParseError(f"{group.names[0]!r} and {names[name][0]!r} are both {name!r}")
-            is_f32 = (
-                len(weight.shape) <= 1 or name.endswith(_IN_F32) or not name.endswith(".weight")
-            )
+            is_f32 = len(weight.shape) < 2 or name.endswith(_IN_F32) or not name.endswith(".weight")
             made[name] = operations.widened(weight, name) if is_f32 else weight
             names[name] = tuple(weights[one].name for one in group.names)
     return made, names

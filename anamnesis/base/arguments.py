@@ -160,12 +160,7 @@ def number(name: str, value: Any) -> Any:
     """Return a real number as it is given."""
     try:
         float("" if isinstance(value, (str, bytes)) else value)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):  # the last is torch's, of many values
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's, of many
         raise TypeError(f"{name} must be a number, not {shown(value)}") from None
     return value
 

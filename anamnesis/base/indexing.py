@@ -51,9 +51,7 @@ def _along(item: object, axis: int, n: int) -> tuple[tuple[int, int, int], int |
     """Return start, count and step along an axis of `n`, and what numpy does with them."""
     if isinstance(item, slice):
         start, stop, step = item.indices(n)
-        count = -(
-            (start - stop) // step
-        )  # `len` of a range has an end, sizes without data have none
+        count = -((start - stop) // step)  # `len` of a range has an end, sizes alone have none
         if count <= 0:
             return (0, 0, 1), slice(None)
         if step < 0:

@@ -75,5 +75,4 @@ def note_command(out: str) -> None:
 
     context = click.get_current_context()
     arguments = [context.command.name, *context.meta[ARGUMENTS]]
-    told = {"arguments": arguments, "folder": os.getcwd()}
-    parts_at(out).note(_COMMAND, told)
+    parts_at(out).note(_COMMAND, {"arguments": arguments, "folder": os.getcwd()})

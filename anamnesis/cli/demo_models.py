@@ -66,7 +66,11 @@ class Demo(NamedTuple):
 
     path: str
     what: str
-    make: Callable[[], Files]
+    maker: Callable[[str], Files]  # of the path
+
+    def make(self) -> Files:
+        """Return the files by their path below the folder that the demo is made in."""
+        return self.maker(self.path)
 
 
 class _Stored(NamedTuple):
@@ -161,8 +165,8 @@ def _llama_as(to: str, out: str) -> Files:
     with tempfile.TemporaryDirectory() as made:
         source, path = Path(made, "llama-tiny"), Path(made, out)
         source.mkdir()
-        for name, raw in _llama_directory("").items():
-            Path(source, name.lstrip("/")).write_bytes(raw)
+        for name, raw in _llama_files().items():
+            Path(source, name).write_bytes(raw)
         an.convert(source, path, to, threads=1)
         if path.is_file():
             return {out: path.read_bytes()}
@@ -176,22 +180,20 @@ def _below(folder: str, files: Files) -> Files:
 # --- the demos ----------------------------------------------------------------------------------
 
 
-def _llama_directory(folder: str = "llama-tiny") -> Files:
-    files = {
+def _llama_files() -> Files:
+    return {
         "model.safetensors": _safetensors(_llama(), {"format": "pt"}),
         "tokenizer.json": _json(byte_level_tokenizer()),
         "config.json": _json(_LLAMA_CONFIG),
     }
-    return _below(folder, files)
 
 
-def _fp8_directory() -> Files:
+def _fp8_directory(folder: str) -> Files:
     """Cut the checkpoint of `amn demo` into two shards, a scale apart from its weight."""
     from anamnesis.cli.demo_run import MLP, checkpoint, original_weights, stored_dtype
 
     shards: tuple[dict[str, _Stored], ...] = ({}, {})
-    tensors = checkpoint(original_weights())
-    for n, (name, array) in enumerate(tensors.items()):
+    for n, (name, array) in enumerate(checkpoint(original_weights()).items()):
         shards[n % 2][name] = _Stored(stored_dtype(array), array.shape, array.tobytes())
     names = numbered_names("model", len(shards), ".safetensors")
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
@@ -211,10 +213,10 @@ def _fp8_directory() -> Files:
         "config.json": _json(config),
         "tokenizer.json": _json(byte_level_tokenizer()),
     }
-    return _below("llama-tiny-FP8", files)
+    return _below(folder, files)
 
 
-def _mxfp4() -> Files:
+def _mxfp4(path: str) -> Files:
     """Return 4-bit floats as compressed-tensors stores them."""
     rng = _generator("mxfp4")
     tensors = {"model.norm.weight": _plain(np.ones(256), "F32")}
@@ -222,10 +224,10 @@ def _mxfp4() -> Files:
         module = f"model.layers.0.mlp.{name}"
         tensors[f"{module}.weight_packed"] = _Stored("U8", (64, 128), rng.bytes(64 * 128))
         tensors[f"{module}.weight_scale"] = _Stored("U8", (64, 8), bytes([120]) * 512)
-    return {"tiny-mxfp4.safetensors": _safetensors(tensors)}
+    return {path: _safetensors(tensors)}
 
 
-def _mixed() -> Files:
+def _mixed(folder: str) -> Files:
     """Return thirty small files of several formats; the last one is truncated."""
     from anamnesis.formats.gguf.write import GgufWriter
     from anamnesis.formats.numpy.write import NpzWriter
@@ -244,10 +246,10 @@ def _mixed() -> Files:
     files |= {f"lora-{n}.npz": _file(NpzWriter(), array) for n in range(23, 28)}
     bare = _safetensors({"norm.weight": plain})
     files |= {f"lora-{n}.safetensors": bare for n in range(28, 30)}
-    return _below("mixed", files | {"lora-30-fp8.safetensors": whole[:-100]})
+    return _below(folder, files | {"lora-30-fp8.safetensors": whole[:-100]})
 
 
-def _uploads() -> Files:
+def _uploads(folder: str) -> Files:
     """Return files that strangers may send: models, settings, an attack, a truncated file."""
     import pickle
 
@@ -265,10 +267,10 @@ def _uploads() -> Files:
         "model.safetensors": whole,
         "cut.safetensors": whole[: len(whole) // 2],
     }
-    return _below("uploads", files)
+    return _below(folder, files)
 
 
-def _ckpt() -> Files:
+def _ckpt(path: str) -> Files:
     """Return a training checkpoint: weights, their averages, and the optimizer's state."""
     rng = _generator("ckpt")
     block = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q"
@@ -289,7 +291,7 @@ def _ckpt() -> Files:
         members |= {f"data/{n}": data for n, data in enumerate(pickle.storages)}
         for name, data in (members | {"version": b"3\n"}).items():
             archive.writestr(ZipInfo(f"sd-tiny/{name}", (1980, 1, 1, 0, 0, 0)), data)
-    return {"sd-tiny.ckpt": out.getvalue()}
+    return {path: out.getvalue()}
 
 
 class _NestedPickle:
@@ -327,23 +329,19 @@ class _NestedPickle:
 
 
 DEMOS: Mapping[str, Demo] = {
-    "llama": Demo("llama-tiny", "a Llama in BF16, as on the Hugging Face hub", _llama_directory),
+    "llama": Demo(
+        "llama-tiny",
+        "a Llama in BF16, as on the Hugging Face hub",
+        lambda folder: _below(folder, _llama_files()),
+    ),
     "fp8-directory": Demo("llama-tiny-FP8", "a Llama in FP8, in two shards", _fp8_directory),
-    "gptq": Demo(
-        "llama-tiny-GPTQ", "the Llama in GPTQ", partial(_llama_as, "gptq-4bit", "llama-tiny-GPTQ")
-    ),
-    "awq": Demo(
-        "llama-tiny-AWQ", "the Llama in AWQ", partial(_llama_as, "awq-4bit", "llama-tiny-AWQ")
-    ),
+    "gptq": Demo("llama-tiny-GPTQ", "the Llama in GPTQ", partial(_llama_as, "gptq-4bit")),
+    "awq": Demo("llama-tiny-AWQ", "the Llama in AWQ", partial(_llama_as, "awq-4bit")),
     "bnb": Demo(
-        "llama-tiny-bnb-4bit",
-        "the Llama in bitsandbytes' NF4",
-        partial(_llama_as, "bnb-nf4", "llama-tiny-bnb-4bit"),
+        "llama-tiny-bnb-4bit", "the Llama in bitsandbytes' NF4", partial(_llama_as, "bnb-nf4")
     ),
     "gguf": Demo(
-        "llama-tiny-Q4_K_M.gguf",
-        "the Llama as a GGUF in Q4_K_M",
-        partial(_llama_as, "gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
+        "llama-tiny-Q4_K_M.gguf", "the Llama as a GGUF in Q4_K_M", partial(_llama_as, "gguf-q4_k_m")
     ),
     "mxfp4": Demo("tiny-mxfp4.safetensors", "MXFP4 of compressed-tensors", _mxfp4),
     "ckpt": Demo("sd-tiny.ckpt", "a training checkpoint: weights, averages, optimizer", _ckpt),

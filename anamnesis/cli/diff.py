@@ -99,8 +99,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> I
     """Yield two columns of words and others of figures; a first cell too long is cut in front."""
     if not rows:
         return
-    cells = zip(heads, *rows, strict=True)
-    widths = [max(map(len, column)) for column in cells]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     widths[0] = min(widths[0], max(_LEAST, width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)))
     yield ""
     for first, *others in (heads, *rows):

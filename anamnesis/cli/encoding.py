@@ -10,7 +10,7 @@ import click
 
 from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.cli.errors import in_options
-from anamnesis.cli.narration import Voice, hanging, parsed_lines
+from anamnesis.cli.narration import account_lines, hanging, parsed_lines
 from anamnesis.cli.streams import print_json
 from anamnesis.cli.writing import Task
 from anamnesis.convert.request.options import OPTIONS
@@ -86,6 +86,7 @@ class Encode(Task):
     def __init__(self, verb: str, target: Target, out: str | None, given: dict[str, Any]) -> None:
         if given["worst"] and not given["loss"]:
             raise click.UsageError("--worst shows what --no-loss does not measure")
+        self.done = _DONE[verb]
         self._verb = verb
         self._target = target
         self._worst: bool = given.pop("worst")
@@ -93,7 +94,7 @@ class Encode(Task):
         self._options["strict"] = self._options["strict"] or None
         dtype = self._options.get("dtype")
         own: Any = None if target.dtype is None else target.dtype.name.lower()
-        self._dtype: DTypeName = dtype or own or "bf16"
+        self.dtype = dtype or own or "bf16"
         self._is_asked = bool(dtype or target.dtype)
         self._options["cast_all"] = target.casts_all(dtype, self._options.get("cast_all"))
         self._is_folder = form.is_named_directory
@@ -105,20 +106,10 @@ class Encode(Task):
         from anamnesis.cli.output_names import Naming
 
         name = self._target.name
-        word = self._dtype if name is None else name.replace("-block", "")
+        word = self.dtype if name is None else name.replace("-block", "")
         if self._form.container == "gguf" and name is not None:
             word = word.removeprefix("gguf-").upper()
         return Naming(word, self._form, keeps_dtypes=False)
-
-    @property
-    def voice(self) -> Voice:
-        return EncodingVoice(
-            self._verb,
-            self._dtype,
-            worst=self._worst,
-            verified=self._options["verify"],
-            same_as=self._options.get("expect_same"),
-        )
 
     def naming_of(self, model: Model) -> Naming:
         from anamnesis.cli.output_names import any_of_dtype, becomes_directory
@@ -132,7 +123,7 @@ class Encode(Task):
         keeps_blocks = self._form.container == "gguf" and not self._is_asked
         if keeps_blocks and any(w.parts[0].dtype.kind == "block" for w in weights):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
-        has_dtype = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        has_dtype = any_of_dtype(weights, self.dtype, cast_all=self._options["cast_all"])
         return self.naming if has_dtype else self.naming._replace(word=None)
 
     def target(self, paths: tuple[str, ...], out: str | None) -> Target:
@@ -147,6 +138,31 @@ class Encode(Task):
 
         options = {**self._options, **progress}
         return write_component(model, out, self._target.text, options, self._verb)
+
+    def parsed(self, inspection: Inspection) -> Iterator[str]:
+        return found_lines(inspection)
+
+    def label(self, inspection: Inspection) -> str:
+        return _LABELS[self._verb]
+
+    def label_done(self, label: str, report: Report) -> str:
+        n = report.n_encoded if self._verb == "forget" else report.n_out
+        return f"{label} {numbered(n, 'tensor')}"
+
+    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
+        if report.loss is not None and report.loss.weights:
+            yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
+        if report.edited:
+            yield f"Adapters added to {numbered(len(report.edited), 'weight')}"
+        if self._options["verify"]:
+            yield "Verified: read back, and equal to a second encoding"
+        same_as = self._options.get("expect_same")
+        if same_as is not None:
+            yield f"Same as {printable(same_as)}: every tensor, byte for byte"
+        yield from account_lines(report, stored)
+        for encoding, n in report.encodings.items():
+            yield f"  encoded {numbered(n, 'weight')} as {printable(encoding)}"
+        yield from outcome_lines(report)
 
 
 def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -> None:
@@ -197,50 +213,6 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     rest = "not taken" if target.encoding.codes is None else "re-quantised"
     print(f"{'all others':<{width}}  {rest}")
     print("\namn plan shows it for a model; --lossless refuses to re-quantise")
-
-
-class EncodingVoice(Voice):
-    """What is said where weights may be encoded."""
-
-    def __init__(
-        self,
-        verb: str,
-        dtype: DTypeName,
-        *,
-        worst: bool,
-        verified: bool,
-        same_as: str | None,
-    ) -> None:
-        super().__init__(dtype, asked=False)
-        self.done = _DONE[verb]
-        self._verb = verb
-        self._worst = worst
-        self._verified = verified
-        self._same_as = same_as
-
-    def parsed(self, inspection: Inspection) -> Iterator[str]:
-        return found_lines(inspection)
-
-    def label(self, inspection: Inspection) -> str:
-        return _LABELS[self._verb]
-
-    def label_done(self, label: str, report: Report) -> str:
-        n = report.n_encoded if self._verb == "forget" else report.n_out
-        return f"{label} {numbered(n, 'tensor')}"
-
-    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
-        if report.loss is not None and report.loss.weights:
-            yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
-        if report.edited:
-            yield f"Adapters added to {numbered(len(report.edited), 'weight')}"
-        if self._verified:
-            yield "Verified: read back, and equal to a second encoding"
-        if self._same_as is not None:
-            yield f"Same as {printable(self._same_as)}: every tensor, byte for byte"
-        yield from super().account(report, stored)
-        for encoding, n in report.encodings.items():
-            yield f"  encoded {numbered(n, 'weight')} as {printable(encoding)}"
-        yield from outcome_lines(report)
 
 
 def found_lines(inspection: Inspection) -> Iterator[str]:

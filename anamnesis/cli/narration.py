@@ -16,8 +16,8 @@ from anamnesis.cli.progress import bar, metered
 from anamnesis.convert.report.meter import format_duration
 
 if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeName
     from anamnesis.base.stored import Dropped
+    from anamnesis.cli.writing import Task
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
     from anamnesis.convert.report.report import Outcome, Report
@@ -27,53 +27,12 @@ _BAR_WIDTH = 20
 _WIDTH = len("Recalling... ")
 
 
-class Voice:
-    """What is said of one conversion: here by `amn remember`."""
-
-    done = "remembered"
-
-    def __init__(self, dtype: DTypeName, *, asked: bool) -> None:
-        self.dtype = dtype
-        self.asked = asked
-
-    def parsed(self, inspection: Inspection) -> Iterator[str]:
-        """Yield what was found."""
-        return parsed_lines(inspection)
-
-    def label(self, inspection: Inspection) -> str:
-        """Return what the progress bar is labelled."""
-        if inspection.n_quantized:
-            return f"Recalling... {numbered(inspection.n_quantized, 'tensor')}"
-        return f"Copying...   {numbered(inspection.n_passthrough, 'tensor')}"
-
-    def label_done(self, label: str, report: Report) -> str:
-        """Return the label of the line that stays."""
-        return label
-
-    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
-        """Yield what became of every stored tensor."""
-        from anamnesis.schemes.core.roles import counted
-
-        n_dropped = sum(dropped.name in stored for dropped in report.dropped)
-        parts = ""
-        if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
-            told = [counted(role, n) for role, n in report.consumed.items()]
-            n_weights = report.n_out - len(report.made)
-            n_weights += sum(n - 1 for n in report.put_together.values())
-            n_weights -= sum(n - 1 for n in report.taken_apart.values())
-            parts = f" ({', '.join([numbered(n_weights, 'weight'), *told])})"
-        account = f"in {numbered(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
-        yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
-        yield from dropped_lines(report.dropped, stored)
-        yield from joined_lines(report)
-
-
 class Narrator:
     """Runs conversions and tells of them: one at length, many in a line each."""
 
-    def __init__(self, stream: TextIO, voice: Voice, *, silent: bool, brief: bool) -> None:
+    def __init__(self, stream: TextIO, task: Task, *, silent: bool, brief: bool) -> None:
         self._stream = stream
-        self._voice = voice
+        self._task = task
         self._silent = silent
         self._brief = brief
         self._kept = ""
@@ -82,18 +41,18 @@ class Narrator:
 
     def convert(self, model: Model, path: str, out: Any, write: Callable[..., Report]) -> Report:
         """Convert to a file, a directory or a stream."""
-        voice, self._kept = self._voice, ""
-        if self._silent and not voice.asked:
+        task, self._kept = self._task, ""
+        if self._silent and not task.says_kept:
             return write(model, out)
-        inspection = model.inspect(voice.dtype)
-        if voice.asked:
+        inspection = model.inspect(task.dtype)
+        if task.says_kept:
             self._kept = _kept(inspection)
         if self._silent:
             return write(model, out)
         name = out if isinstance(out, str) else "standard output"
-        label = printable(path) if self._brief else voice.label(inspection)
+        label = printable(path) if self._brief else task.label(inspection)
         if not self._brief:
-            self._say(*voice.parsed(inspection))
+            self._say(*task.parsed(inspection))
         with metered(label, sys.stderr) as meter:
             report = write(model, out, progress=meter)
         if report.path is not None and report.format == "gguf":  # of parts the first
@@ -111,12 +70,12 @@ class Narrator:
             size = format_size(report.n_bytes)
             self._say(f"{printable(path)} -> {printable(name)} ({size}){gone}")
         else:
-            label = f"{voice.label_done(label, report)} {bar(1.0, _BAR_WIDTH)}"
+            label = f"{task.label_done(label, report)} {bar(1.0, _BAR_WIDTH)}"
             is_cut = report.n_files > 1 and report.format == "gguf"  # a directory is one thing
             files = f" in {report.n_files:,} files" if is_cut else ""
             self._say(f"{label} {format_duration(report.seconds)}")
             self._say(f"Output: {printable(name)} ({format_size(report.n_bytes)}{files})")
-            self._say(*voice.account(report, model.stored))
+            self._say(*task.account(report, model.stored))
         for warning in self.warnings(report):
             self._say(*hanging(warning))
         return report
@@ -159,7 +118,7 @@ class Narrator:
         done = n - len(failures) - self._n_skipped
         skipped = f", {self._n_skipped:,} skipped" if self._n_skipped else ""
         failed = f", {len(failures):,} failed:" if failures else ""
-        self._say("", f"{done:,} of {n:,} {self._voice.done}{skipped}{failed}")
+        self._say("", f"{done:,} of {n:,} {self._task.done}{skipped}{failed}")
         self._say(*(f"  {message}" for message in failures.values()))
 
     def _say(self, *lines: str) -> None:
@@ -205,6 +164,24 @@ def parsed_lines(
         digits = len(f"{max(schemes.values()):,}")
         for scheme, n in schemes.items():
             yield f"{'':{width}}{n:>{digits},} {scheme}"
+
+
+def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
+    """Yield what became of every stored tensor."""
+    from anamnesis.schemes.core.roles import counted
+
+    n_dropped = sum(dropped.name in stored for dropped in report.dropped)
+    parts = ""
+    if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
+        told = [counted(role, n) for role, n in report.consumed.items()]
+        n_weights = report.n_out - len(report.made)
+        n_weights += sum(n - 1 for n in report.put_together.values())
+        n_weights -= sum(n - 1 for n in report.taken_apart.values())
+        parts = f" ({', '.join([numbered(n_weights, 'weight'), *told])})"
+    account = f"in {numbered(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
+    yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
+    yield from dropped_lines(report.dropped, stored)
+    yield from joined_lines(report)
 
 
 def joined_lines(outcome: Outcome) -> Iterator[str]:

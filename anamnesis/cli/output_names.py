@@ -60,10 +60,8 @@ _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(rf"{NUMBER}\Z")
 _TORCH_MODEL = re.compile(rf"pytorch_model({NUMBER})?\.bin")
-_COPIES = {
-    "consolidated",
-    file_names.ADAPTER_STEM,
-}  # of a model's weights beside others; they do not count
+# Of a model's weights beside others; they do not count.
+_COPIES = {"consolidated", file_names.ADAPTER_STEM}
 _MOST_MODELS = len(_COPIES) + 2  # in a folder that is one: its own, and an output of earlier
 
 

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _WHICH = "Name one target or more: amn plan MODEL Q4_K_M, or --to int4,fp8-block"
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
-_FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
+_FIGURES = "{:<7}  {:>8}  {:>6}"  # type, size and bits
 _FEWEST = 20  # characters of a name that is cut
 
 
@@ -277,34 +277,25 @@ def _fit_lines(found: Fit) -> Iterator[str]:
     yield "             the error of weights is not the quality of a model"
 
 
-class _Row(NamedTuple):
-    name: str
-    type: str
-    size: str
-    bits: str
-    of: str
-    why: str
-
-
 def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
     """Yield a row for each tensor: its name, type and size, and what it is made of.
 
     A terminal that is too narrow shows the latter of none, and then names that are cut.
     """
     rows = list(_rows(plan, chosen))
-    head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
-    name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
+    heads = _FIGURES.format("type", "size", "bits")
+    head = "tensor", heads, "made of" if plan.names else "", ""
+    name, of = _longest(row[0] for row in rows), _longest(row[2] for row in (head, *rows))
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - 1
-        room -= len(_FIGURES.format(**head._asdict())) + _longest(row.why for row in rows) + 6
+        room -= len(heads) + _longest(why for *_, why in rows) + 6
         of = of if name + of + 2 <= room else 0
         name = min(name, max(room, _FEWEST))
     yield ""
-    for row in (head, *rows):
-        made_of = f"{printable(row.of):<{of}}  " if of else ""
-        cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
-        figures = _FIGURES.format(**row._asdict())
-        yield f"  {printable(cut):<{name}}  {figures}  {made_of}{row.why}".rstrip()
+    for tensor, figures, made_of, why in (head, *rows):
+        made_of = f"{printable(made_of):<{of}}  " if of else ""
+        cut = tensor if len(tensor) <= name else f"{tensor[: name - 1]}…"
+        yield f"  {printable(cut):<{name}}  {figures}  {made_of}{why}".rstrip()
     yield ""
 
 
@@ -312,7 +303,7 @@ def _longest(texts: Iterable[str]) -> int:
     return max(map(len, texts), default=0)
 
 
-def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[tuple[str, str, str, str]]:
     from anamnesis.schemes.families.ggml.choose import OWN
 
     for made in plan.weights():
@@ -321,7 +312,6 @@ def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
         why = "" if why == OWN or name in chosen else why
         for part in made.parts:
             bits = 8 * part.n_bytes / max(prod(part.shape), 1)
-            size = format_size(part.n_bytes)
+            figures = _FIGURES.format(part.dtype.name, format_size(part.n_bytes), f"{bits:.4g}")
             made_of = plan.names.get(name)
-            of = abbreviate(made_of, 1) if made_of else ""
-            yield _Row(part.name, part.dtype.name, size, f"{bits:.4g}", of, why)
+            yield part.name, figures, abbreviate(made_of, 1) if made_of else "", why

@@ -22,11 +22,13 @@ from anamnesis.cli.streams import data_stdout, is_nameless, is_stdout
 from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from anamnesis.cli.narration import Narrator, Voice
+    from anamnesis.base.dtypes import DTypeName
+    from anamnesis.cli.narration import Narrator
     from anamnesis.cli.output_names import Naming, OutputNames
     from anamnesis.cli.verbs import OpenModel
+    from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.targets import Target
     from anamnesis.convert.write.sinks import Writable
@@ -34,17 +36,16 @@ if TYPE_CHECKING:
 
 
 class Task(ABC):
-    """What one command does with each of its models."""
+    """What one command does with each of its models, and says of it."""
+
+    done: str  # how it is called in a summary
+    dtype: DTypeName
+    says_kept = False  # whether floats are kept though another dtype was asked for
 
     @property
     @abstractmethod
     def naming(self) -> Naming:
         """How outputs are named if the user does not name them."""
-
-    @property
-    @abstractmethod
-    def voice(self) -> Voice:
-        """How the run is narrated."""
 
     def naming_of(self, model: Model) -> Naming:
         """Return how the output of one model is named, by its content."""
@@ -65,6 +66,22 @@ class Task(ABC):
     def why_skipped(self, model: Model) -> str | None:
         """Return why a model of a batch is skipped; None if it is not."""
         return None
+
+    @abstractmethod
+    def parsed(self, inspection: Inspection) -> Iterator[str]:
+        """Yield what was found."""
+
+    @abstractmethod
+    def label(self, inspection: Inspection) -> str:
+        """Return what the progress bar is labelled."""
+
+    def label_done(self, label: str, report: Report) -> str:
+        """Return the label of the line that stays."""
+        return label
+
+    @abstractmethod
+    def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
+        """Yield what became of every stored tensor."""
 
 
 class _Skipped(Exception):
@@ -108,7 +125,7 @@ def run(
     inputs = [path for path in models if path not in own]
     narrator = Narrator(
         sys.stderr if stream else sys.stdout,
-        task.voice,
+        task,
         silent=as_json or quiet,
         brief=len(inputs) > 1 or any(map(is_pipeline, inputs)),
     )
@@ -178,9 +195,18 @@ class _Outputs:
     def write(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write one model, or raise `_Skipped`."""
         with self.open_model(path) as model:
-            output = None
-            if self.stream is None:
-                output = self._output(model, path, skip_existing=skip_existing)
+            if self.stream is not None:
+                return _report_dict(self._put(model, path, None, self.task.write))
+            if is_nameless(path) and self.names.planned(path) != self.out:
+                raise click.UsageError("standard input has no name; name the output file with -o")
+            why = self.task.why_skipped(model) if self.several else None
+            if why is not None:
+                raise _Skipped(why)
+            naming = self.task.naming_of(model)
+            planned = self.names.planned(path, naming)
+            if skip_existing and _is_there(planned):
+                raise _Skipped(f"{planned} exists")
+            output = self.names.of(path, naming)
             return _report_dict(self._put(model, path, output, self.task.write))
 
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
@@ -227,18 +253,6 @@ class _Outputs:
         for warning in self.narrator.warnings(report) if self.warns else ():
             complain(f"{path}: {warning}" if self.several else warning, "warning")
         return report
-
-    def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
-        if is_nameless(path) and self.names.planned(path) != self.out:
-            raise click.UsageError("standard input has no name; name the output file with -o")
-        why = self.task.why_skipped(model) if self.several else None
-        if why is not None:
-            raise _Skipped(why)
-        naming = self.task.naming_of(model)
-        output = self.names.planned(path, naming)
-        if skip_existing and _is_there(output):
-            raise _Skipped(f"{output} exists")
-        return self.names.of(path, naming)
 
 
 def _dropping_what_is_there(

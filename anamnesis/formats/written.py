@@ -19,20 +19,15 @@ class Written(NamedTuple):
     name: str
 
 
+_TORCH = (".pth", ".pt", ".bin", ".ckpt")
 WRITERS = {
-    written.id: written
-    for written in (
-        Written(
-            "safetensors",
-            "safetensors",
-            (".safetensors",),
-            "safetensors.write",
-            "SafetensorsWriter",
-        ),
-        Written("gguf", "GGUF", (".gguf",), "gguf.write", "GgufWriter"),
-        Written("npz", "NPZ", (".npz",), "numpy.write", "NpzWriter"),
-        Written("npy", "NPY", (".npy",), "numpy.write", "NpyWriter"),
-        Written("torch", "PyTorch", (".pth", ".pt", ".bin", ".ckpt"), "torch.write", "TorchWriter"),
+    id: Written(id, title, endings, module, name)
+    for id, title, endings, module, name in (
+        ("safetensors", "safetensors", (".safetensors",), "safetensors.write", "SafetensorsWriter"),
+        ("gguf", "GGUF", (".gguf",), "gguf.write", "GgufWriter"),
+        ("npz", "NPZ", (".npz",), "numpy.write", "NpzWriter"),
+        ("npy", "NPY", (".npy",), "numpy.write", "NpyWriter"),
+        ("torch", "PyTorch", _TORCH, "torch.write", "TorchWriter"),
     )
 }
 

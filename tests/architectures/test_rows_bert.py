@@ -62,7 +62,6 @@ def test_padding_must_be_a_token(padding: Any, tmp_path: Path) -> None:
 
 def test_names_with_a_head_and_tensorflows() -> None:
     arch, facts = facts_of(BERT)
-    assert arch.naming is not None
     there = arch.naming.there("bert.encoder.layer.0.output.LayerNorm.gamma", facts)
     assert there == "encoder.layer.0.output.LayerNorm.weight"
     assert arch.naming.there("embeddings.LayerNorm.beta", facts) == "embeddings.LayerNorm.bias"
@@ -70,7 +69,6 @@ def test_names_with_a_head_and_tensorflows() -> None:
 
 def test_a_rankers_encoder_has_its_prefix_again() -> None:
     arch, facts = facts_of(published("bge-reranker-v2-m3"))
-    assert arch.naming is not None
     for name in ("roberta.embeddings.LayerNorm.weight", "classifier.dense.bias"):
         assert arch.naming.back(arch.naming.there(name, facts), facts) == name
 

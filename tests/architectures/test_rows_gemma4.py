@@ -36,7 +36,6 @@ def test_both_spellings_say_the_same(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("config", [DENSE, MOE])
 def test_what_does_not_rotate_has_endless_wavelengths(config: dict[str, Any]) -> None:
     arch, facts = facts_of(config)
-    assert arch.extra is not None
     (factors,) = arch.extra(facts).values()
     assert factors.dtype == np.float32
     assert factors.tolist() == [1.0] * 64 + [float(np.float32(1e30))] * 192
@@ -72,7 +71,5 @@ ROPE = {"rope_type": "proportional", "rope_theta": 1e6}
 )
 def test_what_it_cannot_have_is_refused(facts: dict[str, Any], words: str) -> None:
     arch, made = facts_of(text_of(DENSE, **facts))
-    assert arch.computed is not None
-    assert arch.extra is not None
     with pytest.raises((ParseError, UnsupportedError), match=words):
         arch.computed(made), arch.extra(made)

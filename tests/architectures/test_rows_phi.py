@@ -16,7 +16,6 @@ LONG = published("Phi-3-mini-128k-instruct")
 
 def factors(config: dict[str, Any]) -> Any:
     arch, facts = facts_of(config)
-    assert arch.extra is not None
     return arch.extra(facts)
 
 

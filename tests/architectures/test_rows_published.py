@@ -48,18 +48,14 @@ def test_config_comes_back_from_keys(name: str) -> None:
     arch, facts = facts_of(CASES[name]["config"])
     metadata = {key: value["value"] for key, value in model_keys(arch, facts).items()}
     weights = {"token_embd.weight": stored(np.empty((facts.number("vocab_size"), 0)))}
-    if arch.extra is not None:
-        weights |= {key: stored(array) for key, array in arch.extra(facts).items()}
+    weights |= {key: stored(array) for key, array in arch.extra(facts).items()}
     config, taken = config_facts(arch, metadata, weights)
     again = keys(json.loads(json.dumps(config)))
     assert again == recorded(name)
     assert taken == set(metadata)
     back = facts_of(config)[1]
-    if arch.extra is not None:
-        made, first = arch.extra(back), arch.extra(facts)
-        assert {k: a.tobytes() for k, a in made.items()} == {
-            k: a.tobytes() for k, a in first.items()
-        }
+    made, first = arch.extra(back), arch.extra(facts)
+    assert {k: a.tobytes() for k, a in made.items()} == {k: a.tobytes() for k, a in first.items()}
     for fact in ("query_pre_attn_scalar", "q_lora_rank", "qk_nope_head_dim", "num_attention_heads"):
         assert back.get(fact) == facts.get(fact)
 
@@ -70,8 +66,7 @@ LIES: list[Any] = ["x", [], {}, [[]], -1, 0, True, 2**70, 10**400, 0.5, float("i
 def made(config: dict[str, Any]) -> None:
     arch, facts = facts_of(config)
     computed_otherwise(arch, facts, model_keys(arch, facts), {})
-    if arch.extra is not None:
-        arch.extra(facts)
+    arch.extra(facts)
 
 
 def lying(config: dict[str, Any]) -> Iterator[dict[str, Any]]:

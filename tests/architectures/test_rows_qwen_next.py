@@ -104,7 +104,6 @@ NAMES = {
 
 def test_layers_that_predict_are_counted_behind_the_others() -> None:
     arch, facts = facts_of(QWEN35)
-    assert arch.naming is not None
     for name, called in NAMES.items():
         assert arch.naming.there(name, facts) == called
         assert arch.naming.back(called, facts) == name

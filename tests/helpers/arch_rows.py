@@ -79,7 +79,7 @@ def taken(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[in
     arch, facts = facts_of(config)
     weights = an.parse(folder / "model.safetensors")._ledger.weights
     facts.names = frozenset(weights)
-    left = {name for name in weights if arch.left is not None and arch.left(facts, name)}
+    left = {name for name in weights if arch.left(facts, name)}
     found, unclaimed = groups((name for name in weights if name not in left), arch.rules)
     assert unclaimed == []
     there: dict[str, Floats] = {}

@@ -59,8 +59,7 @@ _THETA = 10000.0  # llama.cpp's own
 
 def _smollm3(facts: Facts) -> Mapping[str, Any]:
     """Return llama's keys; which layers rotate is llama.cpp's own knowledge."""
-    n = facts.n_layers
-    rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
+    rotate = [int((i + 1) % _PERIOD != 0) for i in range(facts.n_layers)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
         raise unsupported(
             "no_rope_layers is not every fourth layer, which llama.cpp takes smollm3"

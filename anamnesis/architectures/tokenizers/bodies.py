@@ -14,6 +14,7 @@ from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import shortened
 
 quoted = json.encoder.encode_basestring
@@ -52,7 +53,10 @@ def _rows(given: Rows, line: str, inner: str) -> Iterator[str]:
 
 
 _SPACE = "\u2581"  # sentencepiece's
-_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+# Parts that all files have alike.
+_PARTS: Mapping[str, Any] = json_table(__file__)
+# What llama.cpp does with a vocabulary that names no pre-tokenizer.
+_DEFAULT: tuple[Step, ...] = tuple(map(tuple, _PARTS["unnamed"]))
 
 
 def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -117,18 +121,8 @@ def _stored_bpe(vocabulary: StoredVocabulary) -> dict[str, Any]:
 
 
 def _bpe(vocab: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": _ids(vocab),
-        "merges": Rows("[]", ((quoted(left), quoted(right)) for left, right in merges)),
-    }
+    pairs = Rows("[]", ((quoted(left), quoted(right)) for left, right in merges))
+    return {**_PARTS["BPE"], "vocab": _ids(vocab), "merges": pairs}
 
 
 def _ids(vocab: Mapping[str, int]) -> Rows:
@@ -137,13 +131,6 @@ def _ids(vocab: Mapping[str, int]) -> Rows:
 
 # --- byte-pair vocabularies of bytes ------------------------------------------------------------
 
-# What llama.cpp does with a vocabulary that names no pre-tokenizer.
-_DEFAULT: tuple[Step, ...] = (
-    ("split", r"[\p{P}\$\+<=>\^~\|]+"),
-    ("words",),
-    ("split", r"\p{N}+"),
-    ("split", "[0-9][0-9][0-9]"),
-)
 _IGNORING = frozenset({"tekken", "minicpm5", "youtu", "granite-embed-multi-97m", "glm4", "glm5"})
 
 
@@ -162,35 +149,19 @@ def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
         vocabulary,
         model,
         pre_tokenizer=_sequence("pretokenizers", _pre_tokenizers(steps)),
-        decoder=_byte_level(use_regex=True),
+        decoder=_PARTS["ByteLevel"],
     )
-
-
-def _byte_level(*, use_regex: bool) -> dict[str, Any]:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": use_regex,
-    }
 
 
 def _pre_tokenizers(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for kind, *rest in steps:
         if kind == "split":
-            pattern = {"Regex": rest[0]}
-            found.append(
-                {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-            )
-        elif kind == "digits":
-            found.append({"type": "Digits", "individual_digits": True})
-        elif kind == "punctuation":
-            found.append({"type": "Punctuation", "behavior": "Contiguous"})
+            found.append({**_PARTS["Split"], "pattern": {"Regex": rest[0]}})
         else:
-            found.append(_byte_level(use_regex=True))
+            found.append(_PARTS["ByteLevel" if kind == "words" else kind])
     if ("words",) not in steps:
-        found.append(_byte_level(use_regex=False))
+        found.append({**_PARTS["ByteLevel"], "use_regex": False})
     return found
 
 
@@ -198,14 +169,7 @@ def _pre_tokenizers(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
 
 
 def _of_bytes(*, prefix: bool) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    if prefix:
-        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    return {"type": "Sequence", "decoders": steps}
+    return {"type": "Sequence", "decoders": _PARTS["of_bytes"] + [_PARTS["prefix"]] * prefix}
 
 
 def _check_scores(vocabulary: StoredVocabulary) -> None:
@@ -219,8 +183,7 @@ def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
     vocab = _vocab(vocabulary)
     joined = set(vocabulary.of_types(TokenType.NORMAL, TokenType.UNUSED))
     pieces = {token: i for token, i in vocab.items() if i in joined}
-    merges = merges_by_score(pieces, vocabulary.tokens, vocabulary.scores)
-    model = _bpe(vocab, merges)
+    model = _bpe(vocab, merges_by_score(pieces, vocabulary.tokens, vocabulary.scores))
     unknown = vocabulary.text_of("unk")
     model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
     has_prefix = vocabulary.flag("add_space_prefix") is not False
@@ -228,7 +191,7 @@ def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
     return _tokenizer(
         vocabulary,
         model,
-        normalizer=_sequence("normalizers", [*steps, _SPACES]),
+        normalizer=_sequence("normalizers", [*steps, _PARTS["spaces"]]),
         decoder=_of_bytes(prefix=has_prefix),
     )
 
@@ -238,7 +201,9 @@ def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
     model = _stored_bpe(vocabulary)
     unknown = vocabulary.text_of("unk")
     model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
-    return _tokenizer(vocabulary, model, normalizer=_SPACES, decoder=_of_bytes(prefix=False))
+    return _tokenizer(
+        vocabulary, model, normalizer=_PARTS["spaces"], decoder=_of_bytes(prefix=False)
+    )
 
 
 def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
@@ -274,9 +239,6 @@ def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
     )
 
 
-# --- WordPiece ----------------------------------------------------------------------------------
-
-
 def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """Return BERT's tokenizer."""
     vocab: dict[str, int] = {}
@@ -286,25 +248,14 @@ def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
             token = token[1:] if token.startswith(_SPACE) else f"##{token}"
         vocab.setdefault(token, i)
     unknown = vocabulary.text_of("unk")
-    model = {
-        "type": "WordPiece",
-        "unk_token": unknown if unknown is not None else "[UNK]",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-        "vocab": _ids(vocab),
-    }
-    lowercase = vocabulary.flag("normalizer.lowercase")
-    normalizer = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "strip_accents": vocabulary.flag("normalizer.strip_accents"),
-        "lowercase": lowercase is not False,
-    }
+    model = _PARTS["WordPiece"] | {"vocab": _ids(vocab)}
+    model |= {} if unknown is None else {"unk_token": unknown}
+    accents = vocabulary.flag("normalizer.strip_accents")
+    lowers = vocabulary.flag("normalizer.lowercase") is not False
     return _tokenizer(
         vocabulary,
         model,
-        normalizer=normalizer,
+        normalizer=_PARTS["BertNormalizer"] | {"strip_accents": accents, "lowercase": lowers},
         pre_tokenizer={"type": "BertPreTokenizer"},
         decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
     )
@@ -321,7 +272,7 @@ def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
     after = [last] if last in vocabulary.ids and (is_bert or vocabulary.adds(last)) else []
     if not before and not after:
         given = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
-        return _byte_level(use_regex=True) if given else None
+        return _PARTS["ByteLevel"] if given else None
     first_text, second_text = ({"Sequence": {"id": s, "type_id": i}} for i, s in enumerate("AB"))
     single = [*_specials(vocabulary, before, 0), first_text, *_specials(vocabulary, after, 0)]
     return {

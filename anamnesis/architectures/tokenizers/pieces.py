@@ -80,8 +80,7 @@ def _put_added(
         raise folder.malformed(name, f"added token {i!r} has no content")
     if _id(folder, name, i) >= len(found):
         return
-    is_special = bool(token.get("special"))
-    if is_special or (not as_given and looks_special(text)):
+    if token.get("special") or (not as_given and looks_special(text)):
         found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
     else:
         text = text if as_given else text.replace("\u2581", " ")

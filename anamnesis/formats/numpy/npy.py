@@ -10,6 +10,7 @@ False, tuples and lists, and nothing else.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import NPY_MAGIC
@@ -47,20 +49,7 @@ _NAMES = {dtype.numpy_name: dtype for dtype in ALL_DTYPES.values() if dtype.nump
 _DESCR = re.compile(r"([<>|=]?)([A-Za-z]\d*)")
 
 # What an array holds, and after a semicolon what to do about it.
-_UNREADABLE = {
-    "O": "pickled Python objects, which are never unpickled here; save numbers",
-    "U": "strings",
-    "S": "strings",
-    "a": "strings",
-    "M": "dates",
-    "m": "spans of time",
-    "V1": "one-byte values of unknown meaning: ml_dtypes' FP8 except E5M2, int4 and others"
-    " are all saved so; say which with void_dtype='F8_E4M3'",
-    "f": "long doubles, which differ from machine to machine; save float64",
-    "c": "long doubles, which differ from machine to machine; save complex128",
-    "W": "complex numbers of two half floats; save complex64",
-    "structured": "records; save each field as a separate array",
-}
+_UNREADABLE: Mapping[str, str] = json_table(__file__)
 
 
 class NpyHeader(NamedTuple):
@@ -89,9 +78,10 @@ def read_header(
     # long as its items.
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()
-    dtype, big_endian, problem = dtype_of(fields["descr"], void)
+    descr, column_major = fields["descr"], fields["fortran_order"]
+    dtype, big_endian, problem = dtype_of(descr, void)
     shape = _shape(fields["shape"], source, offset, name)
-    if type(fields["fortran_order"]) is not bool:
+    if type(column_major) is not bool:
         raise source.error(f"array {name!r}: fortran_order must be True or False", offset)
     n_bytes = end - data_start
     needed = dtype.n_bytes(prod(shape))
@@ -102,16 +92,7 @@ def read_header(
             + (cut if needed > n_bytes else f"takes {needed:,} bytes, but {n_bytes:,} follow"),
             data_start,
         )
-    return NpyHeader(
-        dtype,
-        big_endian,
-        fields["fortran_order"],
-        shape,
-        n_bytes,
-        data_start,
-        problem,
-        fields["descr"],
-    )
+    return NpyHeader(dtype, big_endian, column_major, shape, n_bytes, data_start, problem, descr)
 
 
 def _text(source: Source, offset: int, end: int, name: str, budget: Budget) -> tuple[str, int, int]:
@@ -184,12 +165,9 @@ def dtype_of(descr: Any, void: DType | None = None) -> tuple[DType, bool, str]:
         dtype = known[match[2]]
         return dtype, match[1] == ">" and dtype.bits > 8, ""
     code = descr.lstrip("<>|=")
-    why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1])
-    return (
-        _unknown(descr[:40]),
-        False,
-        why or f"values of NumPy's dtype {descr[:40]!r}, which is not supported",
-    )
+    why = f"values of NumPy's dtype {descr[:40]!r}, which is not supported"
+    why = _UNREADABLE.get(code) or _UNREADABLE.get(code[:1]) or why
+    return _unknown(descr[:40]), False, why
 
 
 @cache

@@ -104,11 +104,7 @@ class _Arrays:
         )
 
     def container(self, form: str, facts: dict[str, Any]) -> Container:
-        facts = {
-            **facts,
-            "column_major": self._n_column_major,
-            "big_endian": self._n_big_endian,
-        }
+        facts |= {"column_major": self._n_column_major, "big_endian": self._n_big_endian}
         return Container(
             form.lower(),
             form,

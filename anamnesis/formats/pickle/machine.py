@@ -56,6 +56,8 @@ FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
 
 _STRETCH = 1 << 18  # opcodes that are run at once
+# What handlers do not check themselves.
+_LEFT_TO_PYTHON = (IndexError, KeyError, ArithmeticError, TypeError, ValueError, struct.error)
 
 
 class TruncatedPickle(ParseError):
@@ -111,14 +113,7 @@ class PickleMachine:
             self._run()
         except Problem as problem:
             raise self._error(self._opcode_at, str(problem)) from None
-        except (
-            IndexError,
-            KeyError,
-            ArithmeticError,
-            TypeError,
-            ValueError,
-            struct.error,
-        ) as error:
+        except _LEFT_TO_PYTHON as error:
             raise self._explained(self._opcode_at, error) from None
         self._budget.alloc(self.working_set, f"the values of {self.name}")
         return self.stack.pop()

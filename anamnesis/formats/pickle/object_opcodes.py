@@ -104,8 +104,7 @@ def _append(machine: PickleMachine, pos: int) -> int:
 @opcode(b"\x90")  # ADDITEMS
 @opcode(b"e")
 def _appends(machine: PickleMachine, pos: int) -> int:
-    items = machine.pop_mark()
-    machine.append_items(items)
+    machine.append_items(machine.pop_mark())
     return pos
 
 
@@ -119,8 +118,7 @@ def _setitem(machine: PickleMachine, pos: int) -> int:
 
 @opcode(b"u")
 def _setitems(machine: PickleMachine, pos: int) -> int:
-    items = machine.pop_mark()
-    machine.set_items(items)
+    machine.set_items(machine.pop_mark())
     return pos
 
 

@@ -118,9 +118,8 @@ class _HeaderScanner:
         self.budget = budget
         self.data_start = data_start
         self.pos = 0
-        self.layouts: dict[
-            tuple[str, tuple[int, ...]], _Layout
-        ] = {}  # a model has few, and each often
+        # A model has few, and each often.
+        self.layouts: dict[tuple[str, tuple[int, ...]], _Layout] = {}
 
     def scan(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         tensors: dict[str, StoredTensor] = {}

@@ -261,18 +261,10 @@ def _fields(made: Call, path: str, visit: Callable[[int], None]) -> dict[str, An
 
 
 # What attributes may be, in words, which errors have; all others are settings.
-SIZES, DTYPE, FLAG, SETTINGS = (
-    "a size or a list of sizes",
-    "a dtype",
-    "True or False",
-    "settings of torchao",
-)
-KINDS = {
-    **dict.fromkeys(("block_size", "shape"), SIZES),
-    **dict.fromkeys(("reduce_range", "is_swizzled_scales", "use_triton_kernel"), FLAG),
-    **dict.fromkeys(("dtype", "activation_dtype", "target_dtype", "elem_dtype"), DTYPE),
-    "orig_dtype": DTYPE,
-}
+_TABLE = json_table(__file__)
+SIZES, FLAG, DTYPE = _TABLE["kinds"]
+SETTINGS = "settings of torchao"
+KINDS = {name: kind for kind, names in _TABLE["kinds"].items() for name in names.split()}
 
 
 class TensorClass(NamedTuple):
@@ -300,7 +292,6 @@ OF_OTHER_VERSIONS = frozenset(  # of how to multiply with a weight, or how it wa
 )
 FIELDS = {"torchao.float8.inference.Float8MMConfig": ("emulate", "use_fast_accum", "pad_inner_dim")}
 
-_TABLE = json_table(__file__)
 AFFINE: Mapping[str, tuple[str, str]] = {k: tuple(v) for k, v in _TABLE["affine"].items()}
 READ = {path: _class(row) for path, row in _TABLE["read"].items()}
 WHY = {path: why for why, rows in _TABLE["unread"].items() for path in _paths(rows)}

@@ -77,21 +77,21 @@ def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry
         budget.items(len(entries), "the members")
         budget.alloc(n_bytes, "the directory of the archive")
         return entries, ends
-    end = _find_end(archive)
-    if end.n_entries > ZIP_MAX_ENTRIES:
-        raise archive.exceeded("ZIP_MAX_ENTRIES", f"{end.n_entries:,} members", ZIP_MAX_ENTRIES)
-    if end.n_bytes > ZIP_MAX_DIRECTORY:
+    n_entries, n_bytes, start = _find_end(archive)
+    if n_entries > ZIP_MAX_ENTRIES:
+        raise archive.exceeded("ZIP_MAX_ENTRIES", f"{n_entries:,} members", ZIP_MAX_ENTRIES)
+    if n_bytes > ZIP_MAX_DIRECTORY:
         raise archive.exceeded(
-            "ZIP_MAX_DIRECTORY", f"the directory claims {end.n_bytes:,} bytes", ZIP_MAX_DIRECTORY
+            "ZIP_MAX_DIRECTORY", f"the directory claims {n_bytes:,} bytes", ZIP_MAX_DIRECTORY
         )
-    if end.n_entries * _CENTRAL_BYTES > end.n_bytes:
+    if n_entries * _CENTRAL_BYTES > n_bytes:
         raise archive.error(
-            f"{end.n_entries:,} members do not fit a directory of {end.n_bytes:,} bytes", end.start
+            f"{n_entries:,} members do not fit a directory of {n_bytes:,} bytes", start
         )
-    budget.items(end.n_entries, "the members")
-    budget.alloc(end.n_bytes, "the directory of the archive")
-    entries = _entries(archive, end, budget)
-    return entries, _ends(archive, entries, end.start)
+    budget.items(n_entries, "the members")
+    budget.alloc(n_bytes, "the directory of the archive")
+    entries = _entries(archive, start, archive.read(start, n_bytes), n_entries, budget)
+    return entries, _ends(archive, entries, start)
 
 
 class EndAtHand(Source):
@@ -120,16 +120,9 @@ class EndAtHand(Source):
 # --- the end, where reading begins --------------------------------------------------------------
 
 
-class _End(NamedTuple):
-    """What the end of an archive says of its directory."""
-
-    n_entries: int
-    n_bytes: int
-    start: int
-
-
-def _find_end(source: Source) -> _End:
-    """Find the one end record whose comment is the end of the file."""
+def _find_end(source: Source) -> tuple[int, int, int]:
+    """Return how many entries and bytes the directory has, and where it starts."""
+    # The one end record, whose comment is the end of the file, says so.
     at, record = _end_record(source)
     _, disk, start_disk, n_here, n_entries, n_bytes, start, _ = record
     stop = at  # of the directory
@@ -151,7 +144,7 @@ def _find_end(source: Source) -> _End:
             f" {stop:,}: the archive has a prefix, is truncated, or is malformed",
             at,
         )
-    return _End(n_entries, n_bytes, start)
+    return n_entries, n_bytes, start
 
 
 def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
@@ -217,29 +210,18 @@ def _several_files(source: Source) -> UnsupportedError:
 # --- the directory ------------------------------------------------------------------------------
 
 
-def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
+def _entries(
+    source: Source, start: int, directory: bytes, n: int, budget: Budget
+) -> dict[str, ZipEntry]:
     """Return all members in the directory's order, each checked by itself and by the limits."""
-    directory = source.read(end.start, end.n_bytes)
     entries: dict[str, ZipEntry] = {}
     pos = 0
-    for _ in range(end.n_entries):
-        at = end.start + pos
+    for _ in range(n):
+        at = start + pos
         if len(directory) - pos < _CENTRAL_BYTES:
             raise source.error("the directory ends before its last member", at)
-        (
-            magic,
-            version,
-            flags,
-            method,
-            crc,
-            n_compressed,
-            n_bytes,
-            n_name,
-            n_extra,
-            n_comment,
-            disk,
-            offset,
-        ) = _CENTRAL.unpack_from(directory, pos)
+        magic, version, flags, method, crc, *numbers = _CENTRAL.unpack_from(directory, pos)
+        n_compressed, n_bytes, n_name, n_extra, n_comment, disk, offset = numbers
         name_at = pos + _CENTRAL_BYTES
         extra_at = name_at + n_name
         pos = extra_at + n_extra + n_comment
@@ -264,7 +246,7 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
         if method or n_bytes != n_compressed:
             _check_length(source, entry, at, budget)
     if pos != len(directory):
-        raise source.error("the directory continues past its last member", end.start + pos)
+        raise source.error("the directory continues past its last member", start + pos)
     return entries
 
 

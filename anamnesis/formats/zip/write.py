@@ -21,8 +21,9 @@ from anamnesis.formats.zip.directory import (
     ZIP_MAX_ENTRIES,
 )
 
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
+# Zeros: methods and times, and of the directory comments, disks and internal attributes.
+_LOCAL = struct.Struct("<4s2H4xH3I2H")
+_CENTRAL = struct.Struct("<4s3H4xH3I2H6x2I")
 LOCAL_BYTES = _LOCAL.size
 
 _ZIP64_VERSION = 45
@@ -73,19 +74,8 @@ class Member(NamedTuple):
 def local_header(dialect: Dialect, member: Member, crc: int, n_shown: int, n_extra: int) -> bytes:
     """Return a local header without the name and the `n_extra` bytes of extra fields."""
     # `n_shown` stands for the length, which may stand elsewhere.
-    return _LOCAL.pack(
-        b"PK\3\4",
-        dialect.needed,
-        member.flags,
-        0,
-        0,
-        dialect.date,
-        crc,
-        n_shown,
-        n_shown,
-        len(member.name),
-        n_extra,
-    )
+    lengths = (n_shown, n_shown, len(member.name), n_extra)
+    return _LOCAL.pack(b"PK\3\4", dialect.needed, member.flags, dialect.date, crc, *lengths)
 
 
 def wide_field(numbers: Sequence[int]) -> bytes:
@@ -107,32 +97,11 @@ def directory(
     records = []
     for member, crc in zip(members, crcs, strict=True):
         name, n_bytes, at, flags = member
-        large, far = n_bytes > dialect.largest, at > dialect.largest
         extra = wide_field(wide_numbers(dialect, member))
-        shown = LARGE if large else n_bytes
-        records.append(
-            _CENTRAL.pack(
-                b"PK\1\2",
-                dialect.made_by,
-                dialect.needed,
-                flags,
-                0,
-                0,
-                dialect.date,
-                crc,
-                shown,
-                shown,
-                len(name),
-                len(extra),
-                0,
-                0,
-                0,
-                dialect.attributes,
-                LARGE if far else at,
-            )
-            + name
-            + extra
-        )
+        shown, at = (LARGE if n > dialect.largest else n for n in (n_bytes, at))
+        made = (dialect.made_by, dialect.needed, flags, dialect.date, crc)
+        lengths = (shown, shown, len(name), len(extra))
+        records += [_CENTRAL.pack(b"PK\1\2", *made, *lengths, dialect.attributes, at), name, extra]
     raw = b"".join(records)
     return raw + _end(dialect, len(members), len(raw), offset)
 
