@@ -159,7 +159,7 @@ def test_default_patterns() -> None:
 
     told = {row["quantizer_name"] for row in library._default_disabled_quantizer_cfg} - {"*"}
     of_megatron = {"*self_attention.conv1d*"}
-    assert set(modelopt_layers._DISABLED) == told - of_megatron
+    assert set(modelopt_layers._TABLE["disabled"]) == told - of_megatron
 
 
 def embeddings_of_own_classes() -> dict[str, set[str]]:
