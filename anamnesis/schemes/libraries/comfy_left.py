@@ -57,23 +57,21 @@ def comfy_left(shapes: Shapes) -> dict[str, str]:
     for name in inner:
         module = name.removeprefix(_OF_CHECKPOINT).removeprefix("diffusion_model.")
         modules[name] = module.removesuffix(".weight")
-    rule = _rule({*modules.values()})
+    names = {*modules.values()}
+    rule: Callable[[str], str | None] = _left_in_general
+    if names.issuperset(_QWEN_IMAGE_SHOWN):
+        rule = _left_of_qwen_image
+    elif names.issuperset(_LTX_SHOWN):
+        blocks = sorted({int(one[1]) for module in names if (one := _LTX_BLOCK.match(module))})
+        rule = partial(_left_of_ltx, {*blocks[:_LTX_ENDS], *blocks[-_LTX_ENDS:]})
+    elif names.issuperset(_ANIMA_SHOWN):
+        rule = _left_of_anima
     found = {}
     for name in shapes:
         why = rule(modules[name]) if name in modules else "not of the diffusion model"
         if why is not None:
             found[name] = why
     return found
-
-
-def _rule(modules: set[str]) -> Callable[[str], str | None]:
-    """Return what tells why a module is left, by what others there are."""
-    if all(one in modules for one in _QWEN_IMAGE_SHOWN):
-        return _left_of_qwen_image
-    if all(one in modules for one in _LTX_SHOWN):
-        blocks = sorted({int(one[1]) for module in modules if (one := _LTX_BLOCK.match(module))})
-        return partial(_left_of_ltx, {*blocks[:_LTX_ENDS], *blocks[-_LTX_ENDS:]})
-    return _left_of_anima if all(one in modules for one in _ANIMA_SHOWN) else _left_in_general
 
 
 def _left_of_qwen_image(module: str) -> str | None:
