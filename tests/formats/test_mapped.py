@@ -14,8 +14,8 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.families.integers import awq_order
 from anamnesis.schemes.families.integers import moving as words
-from anamnesis.schemes.families.integers import rows
 from anamnesis.schemes.views import bits, tiles, views
 from anamnesis.sources import altered, strided
 from anamnesis.sources.altered import Input, MappedSource
@@ -182,12 +182,12 @@ def test_zero_points(seed: int) -> None:
     rng = random.Random(seed)
     zeros = random_array(rng, rng.randint(1, 40), 8 * rng.randint(1, 9)) & 15
     check(
-        altered.recoded(stored(packed(zeros), "I32"), 0, rows.to_awq_order),
+        altered.recoded(stored(packed(zeros), "I32"), 0, awq_order.to_awq_order),
         packed(zeros, AWQ),
         rng,
     )
     check(
-        altered.recoded(stored(packed(zeros, AWQ), "I32"), 0, rows.from_awq_order),
+        altered.recoded(stored(packed(zeros, AWQ), "I32"), 0, awq_order.from_awq_order),
         packed(zeros),
         rng,
     )

@@ -9,14 +9,10 @@ from types import ModuleType
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.activation_scales import activation_side, ranges_among
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.not_weights import (
-    activation_side,
-    looks_like_codes,
-    module_of,
-    ranges_among,
-)
+from anamnesis.schemes.detect.not_weights import looks_like_codes, module_of
 from anamnesis.schemes.detect.orphans import refuse_orphans
 from anamnesis.schemes.detect.pre_quant_scale import settle_input_scales
 

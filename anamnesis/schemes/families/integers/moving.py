@@ -23,8 +23,8 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
+from anamnesis.schemes.families.integers.awq_order import AWQ_ORDER, from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.checks import check_listed, middle_words
-from anamnesis.schemes.families.integers.rows import AWQ_ORDER, from_awq_order, to_awq_order
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words

@@ -1,11 +1,10 @@
-"""How integers lie: in rows, in planes of several, in AWQ's order of nibbles."""
+"""Rows of integers: how long they are, and what holds codes of several."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anamnesis._core as _core
-from anamnesis.base.lazy import NDArray
 
 _WORD = 4  # bytes
 
@@ -42,31 +41,3 @@ class Planes(NamedTuple):
     def stacked(self) -> int:
         """Rows in a byte, or in what else they share."""
         return 8 * self.width // self.bits
-
-
-# Of eight columns, or out features: even ones in the lower half, odd ones in the upper half.
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-
-
-def to_awq_order(words: NDArray[Any]) -> None:
-    """Put the nibbles 0 1 2 3 4 5 6 7 of each word at 0 4 1 5 2 6 3 7 of it."""
-    halves = words & 0x0F0F0F0F, words >> 4 & 0x0F0F0F0F
-    for half in halves:
-        half |= half >> 4
-        half &= 0x00FF00FF
-        half |= half >> 8
-        half &= 0x0000FFFF
-    words[:] = halves[0]
-    words |= halves[1] << 16
-
-
-def from_awq_order(words: NDArray[Any]) -> None:
-    """Put the nibbles 0 4 1 5 2 6 3 7 of each word at 0 1 2 3 4 5 6 7 of it."""
-    halves = words & 0xFFFF, words >> 16
-    for half in halves:
-        half |= half << 8
-        half &= 0x00FF00FF
-        half |= half << 4
-        half &= 0x0F0F0F0F
-    words[:] = halves[0]
-    words |= halves[1] << 4

@@ -24,9 +24,9 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.families.integers.awq_order import from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts.awq import PACKING
-from anamnesis.schemes.families.integers.rows import from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.families.integers.words import PackedWeight
 from anamnesis.sources.altered import recoded
