@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from anamnesis.convert.check.findings import Check, Finding
     from anamnesis.convert.compare.comparison import Comparison
     from anamnesis.convert.plan.plan import Plan
+    from anamnesis.convert.report.html_parts import Page
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
-    from anamnesis.convert.report.page import Page
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.recipe import Recipe, read_recipe
     from anamnesis.editing import edit_metadata
@@ -125,7 +125,7 @@ _HOMES = {
         "convert.plan.plan": "Plan",
         "convert.report.inspection": "Inspection",
         "convert.report.joined": "PipelineReport",
-        "convert.report.page": "Page",
+        "convert.report.html_parts": "Page",
         "convert.report.report": "Report",
         "convert.request.recipe": "Recipe read_recipe",
         "editing": "edit_metadata",

@@ -137,7 +137,7 @@ class Model(Writing, Mapping[str, Tensor]):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.convert.report.page import model_html
+        from anamnesis.convert.report.html_parts import model_html
 
         return model_html(self._ledger, self.format)
 

@@ -9,8 +9,8 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.compare.compare import compare
-from anamnesis.convert.overview.overview import counted, overview, overview_page, pair_page
-from anamnesis.convert.report.page import Page
+from anamnesis.convert.overview.page import counted, overview, overview_page, pair_page
+from anamnesis.convert.report.html_parts import Page
 from anamnesis.convert.request.request import Progress
 from anamnesis.model import Model
 

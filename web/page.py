@@ -15,12 +15,12 @@ from anamnesis.base.sizes import format_size
 from anamnesis.base.source import Source
 from anamnesis.cli.errors import describe_error
 from anamnesis.comparing import input_of
-from anamnesis.convert.overview.overview import Overview, overview_page
-from anamnesis.convert.report.page import section, text
+from anamnesis.convert.overview.page import Overview, overview_page
+from anamnesis.convert.report.html_parts import section, text
 from anamnesis.formats.scan.report import Scan
 from anamnesis.sources import remote
 from anamnesis.sources.http import HttpRanges
-from anamnesis.sources.retried_ranges import PassingError, Ranges
+from anamnesis.sources.retries import PassingError, Ranges
 from anamnesis.sources.urls import shown_url
 
 if sys.platform == "emscripten":  # which starts no threads

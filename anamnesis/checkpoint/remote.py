@@ -32,7 +32,7 @@ from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_container
 from anamnesis.formats.safetensors.read import LENGTH_BYTES, SAFETENSORS_MAX_HEADER
 from anamnesis.sources.remote import PAGE, open_remote
-from anamnesis.sources.retried_ranges import at_once
+from anamnesis.sources.retries import at_once
 from anamnesis.sources.urls import file_name, kind_of_url, shown_url, url_beside
 
 _AT_ONCE = 128  # files that are opened at the same time

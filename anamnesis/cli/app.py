@@ -237,7 +237,7 @@ def _forget_stdout() -> None:
 def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from anamnesis.cli.shells import install
+    from anamnesis.cli.completion_scripts import install
 
     try:
         click.echo(install())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from anamnesis.cli.shells import HOMES, own_shell, script
+from anamnesis.cli.completion_scripts import HOMES, own_shell, script
 from anamnesis.cli.verbs import verb
 
 

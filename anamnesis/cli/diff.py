@@ -20,7 +20,7 @@ from anamnesis.cli.verbs import verb
 if TYPE_CHECKING:
     from anamnesis.cli.verbs import OpenModel
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
-    from anamnesis.convert.report.page import Scale
+    from anamnesis.convert.report.html_parts import Scale
 
 _COLUMNS, _MOST_COLUMNS = 80, 120
 _GAP = "  "
@@ -156,8 +156,8 @@ def _largest(value: float) -> str:
 
 def _map(found: Comparison, width: int) -> Iterator[str]:
     """Yield a line for each module, with a character for each layer."""
+    from anamnesis.convert.report.html_parts import DECIBELS
     from anamnesis.convert.report.layers import in_columns, map_of, worst_of
-    from anamnesis.convert.report.page import DECIBELS
 
     modules, layers = map_of((one.name, one.snr_db) for one in found.weights)
     modules = {name: row for name, row in modules.items() if min(row.values()) < math.inf}

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.cli.output_names import Naming
     from anamnesis.convert.report.inspection import Inspection
-    from anamnesis.convert.report.report import Losses, Outcome, Report, WeightLoss
+    from anamnesis.convert.report.losses import Losses, WeightLoss
+    from anamnesis.convert.report.report import Outcome, Report
     from anamnesis.convert.request.form import Form
     from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model

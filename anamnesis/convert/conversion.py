@@ -20,7 +20,8 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.report.report import Losses, PartReport, Report
+from anamnesis.convert.report.losses import Losses
+from anamnesis.convert.report.report import PartReport, Report
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.share import share_of
 from anamnesis.convert.resume.destination import Destination

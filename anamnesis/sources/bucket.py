@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from anamnesis.base.errors import ParseError
-from anamnesis.sources.retried_ranges import PassingError, Ranges, extra
+from anamnesis.sources.retries import PassingError, Ranges, extra
 
 _CHUNK = 1 << 20
 _NO_RANGE = "416 Range Not Satisfiable"  # what stores answer of an object without bytes

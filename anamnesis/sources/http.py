@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.version import __version__
-from anamnesis.sources.retried_ranges import PassingError, Ranges, extra
+from anamnesis.sources.retries import PassingError, Ranges, extra
 from anamnesis.sources.urls import shown_url
 
 if TYPE_CHECKING:

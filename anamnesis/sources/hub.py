@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from anamnesis.base.errors import ParseError
 from anamnesis.sources.http import HttpRanges
-from anamnesis.sources.retried_ranges import extra
+from anamnesis.sources.retries import extra
 from anamnesis.sources.urls import HubPlace
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import anamnesis._io as _io
 from anamnesis.base.crc import crc32
 from anamnesis.base.source import Source
 from anamnesis.sources.file import FileSource
-from anamnesis.sources.retried_ranges import Ranges, at_once
+from anamnesis.sources.retries import Ranges, at_once
 from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, url_beside
 
 PAGE = 128 << 10  # bytes of the first request: most headers are shorter

@@ -21,7 +21,7 @@ from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQu
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.libraries.linear import LEFT, linear_refusal
+from anamnesis.schemes.libraries.left_plain import LEFT, linear_refusal
 from anamnesis.schemes.libraries.tied_heads import HEADS
 from helpers.tiny_models import MODELS, loaded, saved
 

@@ -44,7 +44,7 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.libraries.endings import as_endings, as_patterns
-from anamnesis.schemes.libraries.linear import left_by_class, linear_refusal
+from anamnesis.schemes.libraries.left_plain import left_by_class, linear_refusal
 from helpers.seeing_models import SEEING
 from helpers.tiny_models import DECODER, ENCODER, MODELS, WORDS, loaded, save
 from helpers.whole_libraries import encoded, llm_compressor, modelopt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anamnesis.sources import retried_ranges
+from anamnesis.sources import retries
 from helpers.range_server import RangeServer, serving
 
 
@@ -16,7 +16,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeSer
     """Serve `tmp_path/web`, and the repositories in `tmp_path/hub`; tries follow at once."""
     for name in ("web", "hub"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(retried_ranges, "_WAITS", (0.0,) * len(retried_ranges._WAITS))
+    monkeypatch.setattr(retries, "_WAITS", (0.0,) * len(retries._WAITS))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with serving(tmp_path / "web", tmp_path / "hub") as running:

@@ -11,7 +11,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.sources import retried_ranges
+from anamnesis.sources import retries
 
 LONG = "9" * 5000
 PARTIAL = "HTTP/1.1 206 Partial Content\r\n"
@@ -68,7 +68,7 @@ def answering(answer: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_error_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retried_ranges, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(retries, "_WAITS", (0.0, 0.0))
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     parse: Callable[[str], object] = an.parse

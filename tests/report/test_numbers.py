@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.comparing import how_of, input_of
-from anamnesis.convert.overview.overview import Counted, counted
+from anamnesis.convert.overview.page import Counted, counted
 from helpers.pairs_of_models import llama, weights
 
 

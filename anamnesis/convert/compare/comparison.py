@@ -13,7 +13,7 @@ from anamnesis.base.printable import abbreviate, numbered, printable
 from anamnesis.convert.compare.figures import Difference, together
 
 if TYPE_CHECKING:
-    from anamnesis.convert.report.page import Page
+    from anamnesis.convert.report.html_parts import Page
 
 State = Literal[
     "same bytes",

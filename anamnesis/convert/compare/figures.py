@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anamnesis.base.exact_sum import exact_sum
-from anamnesis.convert.report.report import WeightLoss
+from anamnesis.convert.report.losses import WeightLoss
 
 NOT_QUALITY = "This is weight error: it does not measure the quality of what a model answers."
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.figures import NOT_QUALITY, together
-from anamnesis.convert.report import page as html
+from anamnesis.convert.report import html_parts as html
 from anamnesis.convert.report.layers import groups, map_of
 
 if TYPE_CHECKING:

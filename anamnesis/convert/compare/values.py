@@ -21,7 +21,7 @@ from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
 from anamnesis.convert.compare.figures import Difference
 from anamnesis.convert.compare.pairs import Pair
-from anamnesis.convert.report.report import WeightLoss
+from anamnesis.convert.report.losses import WeightLoss
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, band_bytes
 from anamnesis.schemes.core.codes import VALUES_SLOT

@@ -30,7 +30,7 @@ from anamnesis.convert.resume.protocol import finished
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
-from anamnesis.sources.retried_ranges import at_once
+from anamnesis.sources.retries import at_once
 
 _AT_ONCE = 8  # notes that are read
 _SECONDS = 30  # until a scheduler counts as gone

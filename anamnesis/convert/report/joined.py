@@ -9,7 +9,8 @@ from typing import Any
 
 from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import Dropped
-from anamnesis.convert.report.report import Losses, Report
+from anamnesis.convert.report.losses import Losses
+from anamnesis.convert.report.report import Report
 
 _COUNTED = ("encodings", "dtypes", "consumed")  # by what things are, not by their names
 

@@ -13,7 +13,8 @@ from typing import Any
 from anamnesis.base.workers import run
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.report.report import Losses, Measured
+from anamnesis.convert.report.losses import Losses
+from anamnesis.convert.report.report import Measured
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.pipeline import run_survey
 from anamnesis.convert.write.tally import LossSum

@@ -16,7 +16,7 @@ from typing import Any
 from anamnesis.base.crc import crc32
 from anamnesis.base.exact_sum import ExactSum
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.report.report import Losses, WeightLoss
+from anamnesis.convert.report.losses import Losses, WeightLoss
 from anamnesis.schemes.core.codes import Loss
 
 

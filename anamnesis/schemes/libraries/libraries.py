@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
-    from anamnesis.schemes.libraries.linear import Tool
+    from anamnesis.schemes.libraries.left_plain import Tool
 
 
 class _OfLinearLayers(Layout):
@@ -27,12 +27,12 @@ class _OfLinearLayers(Layout):
     tool: ClassVar[Tool]
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.linear import linear_refusal
+        from anamnesis.schemes.libraries.left_plain import linear_refusal
 
         return linear_refusal(name, shape, dtype, self.tool)
 
     def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.linear import left_by_class
+        from anamnesis.schemes.libraries.left_plain import left_by_class
         from anamnesis.schemes.libraries.mtp import left_drafts
 
         return {**left_by_class(shapes, self.tool), **left_drafts(shapes, config, self.tool)}
@@ -77,7 +77,7 @@ class OfCompressedTensors(_OfLinearLayers):
         """Return the config of one group of linear layers, by names that fit transformers too."""
         # As `ModelCompressor.update_config` has it.
         from anamnesis.schemes.libraries.endings import as_patterns
-        from anamnesis.schemes.libraries.linear import with_head
+        from anamnesis.schemes.libraries.left_plain import with_head
 
         group = {
             "targets": ["Linear"],
@@ -194,7 +194,7 @@ class OfComfyUi(Layout):
     comfy_format: ClassVar[str]  # what ComfyUI calls it
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.linear import refusal
+        from anamnesis.schemes.libraries.left_plain import refusal
 
         return refusal(name, shape, dtype, (), 2)  # linear layers alone have codes in ComfyUI
 

@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Config, Layers, Shapes
-from anamnesis.schemes.libraries.linear import LEFT, refusal
+from anamnesis.schemes.libraries.left_plain import LEFT, refusal
 
 
 class Row(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.libraries.linear import alike
+from anamnesis.schemes.libraries.left_plain import alike
 from anamnesis.schemes.libraries.sections import model_types
 from anamnesis.schemes.libraries.tied_heads import head_of
 

@@ -31,8 +31,8 @@ from anamnesis.schemes.families.bnb.weight import (
     recovered_absmax,
 )
 from anamnesis.schemes.libraries.endings import as_endings
+from anamnesis.schemes.libraries.left_plain import with_head
 from anamnesis.schemes.libraries.libraries import OfTransformers
-from anamnesis.schemes.libraries.linear import with_head
 from anamnesis.schemes.views.integer_casts import by_row
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import completed

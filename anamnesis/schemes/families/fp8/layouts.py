@@ -130,7 +130,7 @@ class FineGrained(InBlocks, OfTransformers):
         return codes, scales._replace(shape=(1, 1)) if is_lone_expert else scales
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.linear import with_head
+        from anamnesis.schemes.libraries.left_plain import with_head
 
         return {
             "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",

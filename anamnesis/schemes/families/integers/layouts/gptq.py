@@ -107,7 +107,7 @@ def _quantised_layers(layers: Layers) -> dict[str, Any]:
     """Return the part of GPTQ's config that transformers reads where it does not guess right."""
     # `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
     # transformers and optimum know no `dynamic`; vLLM reads both.
-    from anamnesis.schemes.libraries.linear import IN_BLOCK
+    from anamnesis.schemes.libraries.left_plain import IN_BLOCK
 
     found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
     left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]

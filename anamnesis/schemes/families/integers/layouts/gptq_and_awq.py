@@ -100,12 +100,12 @@ class InModules(Layout):
         return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.linear import linear_refusal
+        from anamnesis.schemes.libraries.left_plain import linear_refusal
 
         return linear_refusal(name, shape, dtype)
 
     def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.linear import IN_BLOCK
+        from anamnesis.schemes.libraries.left_plain import IN_BLOCK
         from anamnesis.schemes.libraries.mtp import left_drafts
 
         # Their tools leave what is in no block, as lm_head is.

@@ -1,4 +1,4 @@
-"""Which weights belong to linear layers that libraries quantise, by name."""
+"""Which weights libraries leave plain by name, and which linear layers they take."""
 
 from __future__ import annotations
 

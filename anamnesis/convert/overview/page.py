@@ -21,7 +21,7 @@ from anamnesis.convert.check.values import ValueCounts, findings_of, look_at
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.compare.comparison import Comparison
 from anamnesis.convert.compare.page import comparison_page
-from anamnesis.convert.report import page as html
+from anamnesis.convert.report import html_parts as html
 from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.report.layers import groups, map_of
 from anamnesis.convert.request.request import How
