@@ -14,7 +14,6 @@ from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.schemes.core.codes import Loss
 
 _PIECE = 1 << 20
-_PWRITE = getattr(os, "pwrite", None)
 
 
 class Sink(ABC):
@@ -61,8 +60,8 @@ def write_at(fd: int, offset: int, data: bytes | memoryview, position: threading
     """Write all bytes at an offset of an open file, under a lock where its position is moved."""
     view = memoryview(data)
     while view:
-        if _PWRITE is not None:
-            n = _PWRITE(fd, view, offset)
+        if hasattr(os, "pwrite"):
+            n = os.pwrite(fd, view, offset)
         else:  # Windows
             with position:
                 os.lseek(fd, offset, os.SEEK_SET)
