@@ -97,8 +97,9 @@ def directory(
     records = []
     for member, crc in zip(members, crcs, strict=True):
         name, n_bytes, at, flags = member
-        extra = wide_field(wide_numbers(dialect, member))
-        shown, at = (LARGE if n > dialect.largest else n for n in (n_bytes, at))
+        large, far = n_bytes > dialect.largest, at > dialect.largest
+        extra = wide_field(wide_numbers(dialect, member)) if large or far else b""
+        shown, at = LARGE if large else n_bytes, LARGE if far else at
         made = (dialect.made_by, dialect.needed, flags, dialect.date, crc)
         lengths = (shown, shown, len(name), len(extra))
         records += [_CENTRAL.pack(b"PK\1\2", *made, *lengths, dialect.attributes, at), name, extra]
@@ -113,8 +114,9 @@ def directory_bytes(dialect: Dialect, members: Sequence[Member], offset: int) ->
         raise LimitExceeded("ZIP_MAX_ENTRIES", f"the output would have {what}")
     n_bytes = 0
     for member in members:
-        extra = wide_field(wide_numbers(dialect, member))
-        n_bytes += _CENTRAL.size + len(member.name) + len(extra)
+        n_bytes += _CENTRAL.size + len(member.name)
+        if member.n_bytes > dialect.largest or member.offset > dialect.largest:
+            n_bytes += len(wide_field(wide_numbers(dialect, member)))
     if n_bytes > ZIP_MAX_DIRECTORY:
         raise LimitExceeded(
             "ZIP_MAX_DIRECTORY", f"the output's directory would take {n_bytes:,} bytes"
