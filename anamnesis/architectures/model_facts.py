@@ -34,7 +34,7 @@ HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
 FLOAT32_MOST = 2.0**127
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Facts:
     """Facts by their names in config.json."""
 

@@ -12,11 +12,10 @@ from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.narration import account_lines, hanging, parsed_lines
 from anamnesis.cli.streams import print_json
-from anamnesis.cli.writing import Task
+from anamnesis.cli.writing import Task, asked_dtype
 from anamnesis.convert.request.options import OPTIONS
 
 if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DTypeName
     from anamnesis.cli.output_names import Naming
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.losses import Losses, WeightLoss
@@ -53,15 +52,6 @@ def what_is_asked(
     options |= {name: dict(options[name]) for name in ("rename", "override_kv")}
     options |= {"overrides": overrides, "metadata": {**(options["metadata"] or {}), **settings}}
     return form, {name: value for name, value in options.items() if value is not None}
-
-
-def asked_dtype(target: Target, dtype: DTypeName | None) -> DTypeName | None:
-    """Return the dtype that target or option names."""
-    try:
-        found = target.output_dtype(dtype)
-    except ValueError as error:
-        raise click.UsageError(in_options(str(error))) from None
-    return None if found is None else found.name.lower()  # type: ignore[return-value]
 
 
 def _check_use(target: Target, container: str, given: dict[str, Any]) -> None:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.printable import numbered
-from anamnesis.cli.encoding import asked_dtype
 from anamnesis.cli.verbs import verb
-from anamnesis.cli.writing import Task, run
+from anamnesis.cli.writing import Task, asked_dtype, run
 from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
 from anamnesis.formats.written import asked_format

@@ -296,3 +296,12 @@ def _check_level() -> None:
         resolve_level()
     except ValueError as error:
         raise click.UsageError(f"{LEVEL_VARIABLE}: {error}") from None
+
+
+def asked_dtype(target: Target, dtype: DTypeName | None) -> DTypeName | None:
+    """Return the dtype that target or option names."""
+    try:
+        found = target.output_dtype(dtype)
+    except ValueError as error:
+        raise click.UsageError(in_options(str(error))) from None
+    return None if found is None else found.name.lower()  # type: ignore[return-value]

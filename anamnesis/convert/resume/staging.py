@@ -165,17 +165,20 @@ class Staging:
         self._open_journals(plan)
 
     def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
-        """Take up a killed run of this plan; refuse files that no run of it leaves."""
-        home, names = self._partial.home, {PurePath(name).as_posix() for name in names}
+        """Take up a killed run of this plan."""
         with self._deep_folders():
-            if home.status("files") is not None:
-                with home.inner("files") as files:
-                    for name in set(files.walk()) - names:
-                        if name.removesuffix(".new") not in names:
-                            raise self.damaged(f"files/{name}")
-                        with files.place(name) as (folder, last):  # which was being created
-                            folder.remove(last)
+            if self._partial.home.status("files") is not None:
+                self._check_files({PurePath(name).as_posix() for name in names})
         self._open_journals(plan)
+
+    def _check_files(self, names: Set[str]) -> None:
+        """Refuse files that no run of the plan leaves; remove those that were being created."""
+        with self._partial.home.inner("files") as files:
+            for name in set(files.walk()) - names:
+                if name.removesuffix(".new") not in names:
+                    raise self.damaged(f"files/{name}")
+                with files.place(name) as (folder, last):
+                    folder.remove(last)
 
     def _open_journals(self, plan: dict[str, Any]) -> None:
         home = self._partial.home

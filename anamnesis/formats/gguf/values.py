@@ -74,7 +74,7 @@ def typed(value: Any) -> Value:
         name = value["type"]
         kind = _NAMES.get(name) if isinstance(name, str) else None
         if kind is None:
-            known = [known for known in _NAMES if len(known) > 3]
+            known = [word for word in _NAMES if len(word) > 3]
             raise ValueError(f"type must be one of {', '.join(known)}; got {name!r}")
         return of_type(kind, value["value"])
     if isinstance(value, (list, tuple)):

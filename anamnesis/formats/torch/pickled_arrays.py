@@ -28,7 +28,7 @@ _MASKED = {("numpy.ma.core", "_mareconstruct")}
 _ARRAYS = _RECONSTRUCT | _FROM_BUFFER | _MASKED
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PickledArray:
     """An array whose bytes were in a pickle; strides are in elements."""
 

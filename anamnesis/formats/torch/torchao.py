@@ -262,9 +262,13 @@ def _fields(made: Call, path: str, visit: Callable[[int], None]) -> dict[str, An
 
 # What attributes may be, in words, which errors have; all others are settings.
 _TABLE = json_table(__file__)
-SIZES, FLAG, DTYPE = _TABLE["kinds"]
+SIZES, FLAG, DTYPE = "a size or a list of sizes", "True or False", "a dtype"
 SETTINGS = "settings of torchao"
-KINDS = {name: kind for kind, names in _TABLE["kinds"].items() for name in names.split()}
+KINDS = {
+    name: kind
+    for key, kind in {"sizes": SIZES, "flag": FLAG, "dtype": DTYPE}.items()
+    for name in _TABLE["kinds"][key].split()
+}
 
 
 class TensorClass(NamedTuple):

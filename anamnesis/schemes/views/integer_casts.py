@@ -18,7 +18,7 @@ from anamnesis.schemes.views.bits import dense
 from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.views import made_of, pieces
 
-_U8, _F32 = DTYPES["U8"], DTYPES["F32"]
+_U8 = DTYPES["U8"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
 LEAST_POWER, _NAN = 0x00400000, 0x7FC00000  # of E8M0, as F32: 2^-127, which is subnormal there
 

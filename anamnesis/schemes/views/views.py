@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
@@ -14,7 +13,6 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.sources.altered import Input, MappedSource
 from anamnesis.sources.strided import strided
 
-_U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
 _EXCLUDE = "exclude this weight"
 

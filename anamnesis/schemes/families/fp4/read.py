@@ -20,6 +20,7 @@ from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp4 import layouts
 from anamnesis.schemes.families.fp4.formats import GROUPS, Fp4Format
 from anamnesis.schemes.families.fp4.layout import Fp4Layout
+from anamnesis.schemes.families.fp4.view import scaled_blocks
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.views.tiles import untiled
@@ -194,8 +195,6 @@ def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | N
     _check_second(second, blocks)
     if len(blocks.shape) < 2:
         raise second.misshapen("[]", blocks)
-    from anamnesis.schemes.families.fp4.view import scaled_blocks  # only for GGUF
-
     return scaled_blocks(blocks, second)
 
 
