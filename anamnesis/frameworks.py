@@ -47,12 +47,13 @@ def framework(
         ) from None
     if package == "torch":
         return partial(to_torch, device=None if device is None else _device(device))
-    for tensor, dtype in dtypes.items() if not module.config.jax_enable_x64 else ():
-        if dtype.bits >= (128 if dtype.kind == "complex" else 64):  # which JAX cuts to 32
-            raise ValueError(
-                f"tensor {tensor!r} is {dtype}, which JAX has only after"
-                " jax.config.update('jax_enable_x64', True)"
-            )
+    if not module.config.jax_enable_x64:  # without which it cuts 64 bits to 32
+        for tensor, dtype in dtypes.items():
+            if dtype.bits >= (128 if dtype.kind == "complex" else 64):
+                raise ValueError(
+                    f"tensor {tensor!r} is {dtype}, which JAX has only after"
+                    " jax.config.update('jax_enable_x64', True)"
+                )
     where = module.devices(device)[0] if isinstance(device, str) else device
     return lambda array, _: module.device_put(array, where)
 

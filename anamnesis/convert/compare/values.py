@@ -233,9 +233,14 @@ def compare_arrays(a: Any, b: Any) -> _Band:
 
 def _unlike(a: Any, b: Any, wide: Any) -> Any:
     """Return which values have other bits, where need be those of the dtype that holds both."""
-    x, y = (a, b) if a.dtype == b.dtype else (a.astype(wide), b.astype(wide))
-    unlike = (x.view(np.uint8) != y.view(np.uint8)).reshape(len(x), -1).any(axis=1)
-    for one, other in ((a, b), (b, a)) if a.dtype != b.dtype else ():
+    if a.dtype == b.dtype:
+        return _bits_differ(a, b)
+    unlike = _bits_differ(a.astype(wide), b.astype(wide))
+    for one, other in ((a, b), (b, a)):
         if one.dtype.kind in "iu":  # of which a float64 rounds the largest
             unlike |= one != other.real.astype(one.dtype)
     return unlike
+
+
+def _bits_differ(a: Any, b: Any) -> Any:
+    return (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)

@@ -39,9 +39,10 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             continue
         found = stored_parts(Exl2.fields, name, ledger.find)
         with ledger.refusing(part.name for part in found.values()):
-            for absent in missing(Exl2.fields, found):
+            absent = missing(Exl2.fields, found)
+            if absent:
                 raise codes.unsupported(
-                    f"{codes} has no {absent.named(name)}: it may be in another shard; pass the "
+                    f"{codes} has no {absent[0].named(name)}: it may be in another shard; pass the "
                     "directory"
                 )
             weight = weight_of(name, (*found.values(),))
