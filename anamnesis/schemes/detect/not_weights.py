@@ -160,11 +160,11 @@ def _is_beside_codes(
         return True
     if last in _AFFINE:  # groups have a scale and a bias each, as MLX's have; no words are there
         beside, weight = (stored.get(sibling(name, other)) for other in (_AFFINE[last], "weight"))
-        is_like = beside is not None and tensor[1:3] == beside[1:3]
+        shape = beside.shape if beside is not None and beside.dtype is tensor.dtype else None
         # Plain models may have such beside a weight of floats; models that say that they are not
         # plain have not.
         fits = weight is None or (is_declared and weight.shape[:-1] == tensor.shape[:-1])
-        if is_like and fits and len(tensor.shape) > 1:
+        if shape == tensor.shape and fits and len(shape) > 1:
             return True
     if last == _STATE:
         weight = stored.get(sibling(name, "weight"))

@@ -57,13 +57,18 @@ def scales_as(view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...]) -> StoredT
     scales = _rearranged(view.scales, own, asked)
     if scales is None:
         raise view.refused(f"its scales are for {own}, which are not whole in {asked}")
-    if any(wide > narrow for wide, narrow in zip(asked.each, own.each, strict=True)):
-        again = _rearranged(scales, asked, own)
-        assert again is not None
-        both = zip(pieces(view.scales, _READ_BYTES), pieces(again, _READ_BYTES), strict=True)
-        if not all(np.array_equal(one, other) for one, other in both):
-            raise view.refused(f"its scales for {own} differ where one is for {asked}")
+    is_joined = any(wide > narrow for wide, narrow in zip(asked.each, own.each, strict=True))
+    if is_joined and not _are_equal(view.scales, _rearranged(scales, asked, own)):
+        raise view.refused(f"its scales for {own} differ where one is for {asked}")
     return _in_dtype(view, scales._replace(shape=shape), dtypes)
+
+
+def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
+    """Return whether the bytes of two tensors are the same."""
+    if second is None:
+        return False
+    both = zip(pieces(first, _READ_BYTES), pieces(second, _READ_BYTES), strict=True)
+    return all(np.array_equal(one, other) for one, other in both)
 
 
 def _blocks(view: Floats) -> _Blocks:
