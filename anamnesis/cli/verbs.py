@@ -96,7 +96,7 @@ def _limits(verb: str, given: dict[str, Any]) -> ParseLimits | None:
 
 
 def _place(verb: str, given: dict[str, Any]) -> None:
-    """Let inputs, a target and the output stand side by side."""
+    """Tell inputs, a target and the output apart where they follow each other."""
     paths, to, out = given["paths"], given["to"], given["out"]
     if out is not None and out.startswith("--"):
         raise click.UsageError(

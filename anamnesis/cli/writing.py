@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Task(ABC):
     """What one command does with each of its models, and says of it."""
 
-    done: str  # how it is called in a summary
+    done: str  # the verb of the summary: remembered, converted
     dtype: DTypeName
     says_kept = False  # whether floats are kept though another dtype was asked for
 

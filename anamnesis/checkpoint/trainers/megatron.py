@@ -83,7 +83,7 @@ class _Renamed:
         raise ParseError(f"{key} is {value!r}, not a positive integer", source=CONFIG_NAME)
 
     def all(self, stored: Mapping[str, StoredTensor]) -> Renamed:
-        """Return all tensors, as config.json has layers and a head, and the rows that are left."""
+        """Return all tensors under Hugging Face names, and the rows that are left out."""
         made, left, layers = dict[str, StoredTensor](), list[Dropped](), set[int]()
         for name, tensor in stored.items():
             names = _NAMES.get(_NUMBER.sub("", name))

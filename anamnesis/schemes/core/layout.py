@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 AS_VALUES = "exclude this weight, so that it is written as values"
-ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
+ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # which split stacks of experts
 StacksOf = Literal["transformers", "mlx-lm"]  # whose stacks of experts
 Shapes = Mapping[str, tuple[int, ...]]  # by the names of weights, or the roles of parts
 Config = Mapping[str, Any]  # what config.json says
@@ -155,9 +155,9 @@ class Layout(ABC):
     config_name: ClassVar[Literal["config.json", "params.json"]] = "config.json"
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
     moves_left: ClassVar[bool] = True
-    # Whose way of saving stacked experts it follows, as a matrix for each layer of each; None if
-    # stacks stay stacks. And whose stacks it holds; None if it has a matrix for each layer of each.
+    # The tool that splits stacks of experts into matrices as this layout does; None if they stay.
     experts_tool: ClassVar[ExpertsTool | None] = None
+    # The library whose stacks of experts it holds; None if each expert has matrices of its own.
     stacks_of: ClassVar[StacksOf | None] = None
 
     def fitted(self, dtype: DType) -> Self:

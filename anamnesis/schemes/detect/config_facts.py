@@ -43,7 +43,7 @@ _NOTHING = (None, False, 0, "", "none", "None")
 
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
-# Who do not say the method: AutoAWQ, AutoGPTQ and MLX in the beginning.
+# Keys of sections that name no method: of AutoAWQ, AutoGPTQ and early versions of MLX.
 _UNNAMED = {"w_bit": "awq", "desc_act": "gptq", "bits": "mlx"}
 _BLOCK_SIZE = "weight_block_size"
 _BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 128x128

@@ -78,7 +78,7 @@ def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
     group = given.get(f"{_ROTATED}_groupsize")
     is_said = bool(given.get(_ROTATED, group is not None and format not in _ALWAYS_ROTATED))
     is_rotated = format in _ALWAYS_ROTATED or (format in _ROTATES and bool(given.get(_ROTATED)))
-    if not is_rotated:  # what is said all the same is of no tool: nobody reads it
+    if not is_rotated:  # no tool claims a rotation then, and such codes are not read
         return (f"{_ROTATED} {format}".strip() if is_said else format), 0
     group = _GROUP if group is None else int(group)
     if group < 1:
