@@ -50,7 +50,7 @@ class Index(NamedTuple):
         return self.name.replace(TORCH_INDEX, SAFETENSORS_INDEX, 1).removeprefix("pytorch_")
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
-        """Return listed tensors of which neither values nor codes are stored; buffers may be missing."""
+        """Return listed tensors without stored values or codes; buffers may be missing."""
         lost = []
         for tensor in sorted(self.weight_map.keys() - stored.keys()):
             module, dot, last = tensor.rpartition(".")
